@@ -33,7 +33,7 @@ def make(root: Path) -> dict[str, np.ndarray]:
     if path is None:
         raise UsageError(f"There is no {' or '.join(spec.path)} in {root}.")
     container = open_container(path)
-    contents, pictures = list_pictures(container, spec.domains, spec.classes)
+    contents, pictures = list_pictures(container, spec)
     validation, problems = read_validation_split(contents, pictures, root / spec.splits)
     if contents.problems or problems or validation is None:
         raise UsageError("; ".join(p.text for p in (*contents.problems, *problems)))

@@ -77,7 +77,7 @@ TWO = 'path = "set"\nclasses = ["cat", "dog"]'
         (
             lambda root: (root / "set/photo.npz").rename(root / "set/photos.npz"),
             'path = "set"\ndomains = ["art", "photo", "sketch", "clipart"]',
-            ["has no domain 'photo'. Is it 'photos'?", "has no domain 'clipart'. Is it 'art'?"],
+            ["has no domain 'photo'. Did you mean 'photos'?", "has no domain 'clipart'. Did you mean 'art'?"],
         ),
         (
             lambda root: None,

@@ -161,7 +161,7 @@ def test_a_warning_of_a_library_is_one_note_without_a_path(table, monkeypatch):
             warnings.warn("The file is\n  old.", UserWarning, stacklevel=1)
         raise UsageError("Enough.")
 
-    monkeypatch.setattr("seqdg.data.labeled_rows.open_table", read)
+    monkeypatch.setattr("seqdg.data.load.open_table", read)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         done = seqdg("check", table)

@@ -129,7 +129,8 @@ def test_arrays_of_different_length_are_wrong():
 
 def test_a_format_is_told_from_the_path(tmp_path, rows):
     write(tmp_path / "t.csv", columns())
-    assert check_dataset(spec(format="table"), tmp_path) == check_dataset(spec(), tmp_path)
+    named, guessed = check_dataset(spec(format="table"), tmp_path), check_dataset(spec(), tmp_path)
+    assert (named.fingerprint, named.format()) == (guessed.fingerprint, guessed.format())
     assert check_dataset(spec(format="features"), tmp_path) == check_dataset(spec(), tmp_path)
 
 

@@ -233,7 +233,7 @@ def test_a_missing_domain_is_named(domains):
     root, _ = domains()
     said = problems(root, domains=("amazon", "dslrs", "kinect"))
     assert "has no domain 'dslrs'" in said
-    assert "has no domain 'kinect'. It holds: amazon" in said
+    assert "has no domain 'kinect'. Choose from: amazon" in said
 
 
 def test_an_empty_domain_is_wrong(domains):
@@ -295,7 +295,7 @@ def test_pickled_objects_in_an_npz_are_refused_and_not_run(domains, tmp_path):
     root, written = domains(".npz")
     x, y = written["dslr"]
     np.savez(root / "set/dslr.npz", fts=x, labels=y, extra=np.array([Trap(tmp_path / "ran")], dtype=object))
-    assert "'extra' is an array of objects (pickled), which is refused" in problems(root)
+    assert "'extra' is an array of objects, which is refused" in problems(root)
     assert load_dataset(spec(x_key="fts", y_key="labels"), root).x.shape == (39, 6)  # those two alone are read
     (root / "set/dslr.npz").write_bytes(pickle.dumps(Trap(tmp_path / "ran")))
     assert "which is refused" in problems(root)
@@ -324,11 +324,11 @@ def test_cells_and_structs_in_a_mat_73_file_are_refused(domains):
     assert problems(root) == ""  # text is passed over
     with h5py.File(root / "set/dslr.h5.mat", "a") as file:
         file["cell"] = np.array([file["fts"].ref], dtype=h5py.ref_dtype)
-    assert "'cell' is an array of objects (cell), which is refused" in problems(root)
+    assert "'cell' is an array of objects, which is refused" in problems(root)
     with h5py.File(root / "set/dslr.h5.mat", "a") as file:
         del file["cell"]
         file.create_group("struct")
-    assert "'struct' is an array of objects (struct), which is refused" in problems(root)
+    assert "'struct' is an array of objects, which is refused" in problems(root)
 
 
 @pytest.mark.parametrize("ending", [".mat", ".h5.mat", ".npz", ".csv", ".parquet"])

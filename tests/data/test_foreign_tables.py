@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from seqdg.base import UsageError
-from seqdg.data import DataSpec, TableFormat, TableWriter, check_dataset, load_dataset, open_table
+from seqdg.data import DataSpec, TableFormat, check_dataset, load_dataset, open_table, open_writer
 
 ROWS = [("a", 1.5, "yes"), ("b", 2.0, "no"), ("a", 3.0, "no"), ("b", 4.5, "yes")]
 ARFF = """@relation toy
@@ -135,7 +135,7 @@ def test_cells_of_excel_are_read_as_those_of_a_csv(tmp_path):
         ("t.arff", "@relation x\n@attribute s string\n@data\n'a'\n", {}, "that scipy does not read"),
         ("t.arff", "nothing", {}, "cannot be read as a .arff table"),
         ("t.arff", ARFF, {"separator": ";"}, "leave separator out"),
-        ("t.csv.gz", "no gzip", {}, "cannot be read as a table of text"),
+        ("t.csv.gz", "no gzip", {}, "cannot be read as a .csv table"),
     ],
 )
 def test_what_is_wrong_with_such_a_table_is_one_sentence(tmp_path, name, text, options, sentence):
@@ -150,7 +150,7 @@ def test_what_is_wrong_with_such_a_table_is_one_sentence(tmp_path, name, text, o
 def test_quotes_that_do_not_match_are_refused_and_no_rows_are_lost(tmp_path, separator):
     mark = separator or ","
     (tmp_path / "t.data").write_text(f'site{mark}ill\na{mark}yes\n"b{mark}no\na{mark}no\n')
-    with pytest.raises(UsageError, match="cannot be read as a table of text"):
+    with pytest.raises(UsageError, match=r"cannot be read as a \.data table"):
         open_table(tmp_path / "t.data", TableFormat(separator)).read()
     (tmp_path / "t.data").write_text(f'site{mark}ill\n"a{mark}b"{mark}yes\n')
     assert open_table(tmp_path / "t.data", TableFormat(separator)).read().columns[0].tolist() == [f"a{mark}b"]
@@ -168,8 +168,8 @@ def test_a_separator_is_one_character():
 
 
 def test_predictions_are_not_written_to_what_is_only_read(tmp_path):
-    with pytest.raises(UsageError, match=r"a \.csv or a \.parquet file"):
-        TableWriter(tmp_path / "t.tsv")
+    with pytest.raises(UsageError, match=r"a \.csv or a \.parquet file"), open_writer(tmp_path / "t.tsv"):
+        pass
 
 
 def test_feature_files_may_be_such_tables(tmp_path):

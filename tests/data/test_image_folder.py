@@ -131,7 +131,7 @@ def test_a_missing_domain_is_named_with_the_nearest_one(pictures):
     (root / "set/photo").rename(root / "set/photos")
     spec = DataSpec("mine", path=("set",), domains=("art", "photo", "sketch", "clipart"))
     said = problems(spec, root)
-    assert "has no domain 'photo'. Is it 'photos'?" in said
+    assert "has no domain 'photo'. Did you mean 'photos'?" in said
     assert "has no domain 'clipart'" in said
 
 

@@ -196,8 +196,8 @@ def test_a_real_set_is_the_known_copy(shared_data, name):
     check = check_dataset(describe(name), shared_data)
     assert check.problems == ()
     assert sum(check.counts.values()) == {**REAL, "beijing-air": 412029}[name]
-    assert check.published == check.counts
-    assert check.fingerprint == check.known
+    assert check.spec.counts == check.counts
+    assert check.fingerprint == check.spec.fingerprint
     assert "This is the known copy" in check.format()
 
 

@@ -9,7 +9,7 @@ from pyarrow import csv
 
 from seqdg.base import UsageError
 from seqdg.data import DataSpec, check_dataset, load_dataset
-from seqdg.data.domain_rows import Contents, divide_rows
+from seqdg.data.domain_rows import Contents
 
 
 def columns(n=24):
@@ -141,8 +141,8 @@ def test_groups_of_numbers_are_in_the_order_of_the_numbers():
 
 
 def test_parts_are_read_whatever_their_case_and_order():
-    found = divide_rows(np.array(["Test ", "ID_val", "TRAIN", "validation"]), np.array([2, 0, 0, 1]), ("a", "b", "c"))
-    assert found.parts == ("train", "validation", "test")
-    assert found.validation.tolist() == [False, True, False, False]
-    assert found.keep.all()
-    assert not found.problems
+    contents = Contents(("a", "b", "c"), (), np.empty(4), np.array([2, 0, 0, 1]))
+    assert contents.divide(np.array(["Test ", "ID_val", "TRAIN", "validation"])).all()
+    assert contents.parts == ("train", "validation", "test")
+    assert contents.validation.tolist() == [False, True, False, False]
+    assert not contents.problems

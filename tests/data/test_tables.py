@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from seqdg.base import UsageError
-from seqdg.data import TableFormat, TableWriter, open_table, parse_column, to_words
+from seqdg.data import TableFormat, open_table, open_writer, parse_column, to_words
 from seqdg.data import table_files as tables
 
 
@@ -80,8 +80,8 @@ def test_batches_hold_all_rows_in_order_and_count_them(tmp_path, monkeypatch):
         (b"a,b\n", "has 0 rows below the names of its columns"),
         (b"a,a\n1,2\n", "has two columns 'a'"),
         (b"a,b\n1\n", "cannot be read as a .csv table (CSV parse error"),
-        (b"a\n\xff\xfe\n", "cannot be read as a table of text in UTF-8"),
-        (b"\xff\xfe,b\n1,2\n", "cannot be read as a table of text in UTF-8"),
+        (b"a\n\xff\xfe\n", "cannot be read as a .csv table in UTF-8"),
+        (b"\xff\xfe,b\n1,2\n", "cannot be read as a .csv table in UTF-8"),
     ],
 )
 def test_a_broken_csv_is_a_sentence(tmp_path, content, sentence):
@@ -103,17 +103,17 @@ def test_a_broken_parquet_and_a_missing_file_are_sentences(tmp_path):
 
 
 def half_written(path):
-    with TableWriter(path) as writer:
-        writer.write({"p": np.zeros(1), "q": np.zeros(1)})
-        writer.write({"p": np.zeros(1), "q": np.zeros(2)})
+    with open_writer(path) as write:
+        write({"p": np.zeros(1), "q": np.zeros(1)})
+        write({"p": np.zeros(1), "q": np.zeros(2)})
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_what_is_written_is_there_once_it_is_whole(tmp_path, suffix):
     path = tmp_path / f"out{suffix}"
-    with TableWriter(path) as writer:
+    with open_writer(path) as write:
         for start in (0, 2):
-            writer.write({"label": np.array(["a", 'b"c'], dtype=object), "p": np.array([start, start + 1.5])})
+            write({"label": np.array(["a", 'b"c'], dtype=object), "p": np.array([start, start + 1.5])})
             assert not path.exists()
     read = pd.read_csv(path) if suffix == ".csv" else pd.read_parquet(path)
     assert read["label"].tolist() == ["a", 'b"c'] * 2
@@ -124,9 +124,10 @@ def test_what_is_written_is_there_once_it_is_whole(tmp_path, suffix):
 
 
 def test_predictions_are_written_to_a_table_in_a_folder_that_exists(tmp_path):
-    with pytest.raises(UsageError, match=r"written to a \.csv or a \.parquet file, .*, not to out.txt"):
-        TableWriter(tmp_path / "out.txt")
-    with pytest.raises(UsageError, match="There is no folder"), TableWriter(tmp_path / "no" / "out.csv"):
+    written = r"written to a \.csv or a \.parquet file, .*, not to out.txt"
+    with pytest.raises(UsageError, match=written), open_writer(tmp_path / "out.txt"):
+        pass
+    with pytest.raises(UsageError, match="There is no folder"), open_writer(tmp_path / "no" / "out.csv"):
         pass
 
 

@@ -404,8 +404,6 @@ def learning_curve(
     rows = table.read(file)
     note_task(rows, table.task, str(table.label))
     Announcement(rows).say()
-    if rows.domains is None:
-        raise base.UsageError("A learning curve over domains needs to know them: give --domain.")
     options_of_model = {"algorithm": algorithm, "criterion": criterion}
     parameters: dict[str, Any] = {name: value for name, value in options_of_model.items() if value is not None}
     kind = estimator.DomainRegressor if rows.is_regression else estimator.DomainClassifier
@@ -472,8 +470,6 @@ def importance(
         )  # fmt: skip
     if not isinstance(rows.x, datasets.Frame):
         raise base.UsageError(f"Columns are shuffled, and {data} holds images: give a table.")
-    if rows.domains is None:
-        raise base.UsageError(f"The model in {model} was fitted without --domain: fit it with one.")
     with bench.count_files("holding out each domain") as show:
         measured = estimator.importance(
             fitted, rows.x, rows.y, rows.domains, columns=options.split_names(columns), repeats=repeats,

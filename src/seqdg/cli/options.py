@@ -93,7 +93,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from seqdg import bench, training
+from seqdg import base, bench, training
 from seqdg import data as datasets
 from seqdg.results import CRITERIA
 
@@ -154,10 +154,12 @@ class TableOptions:
     encoding: str = ""
     task: str | None = None
 
-    def list_changed(self) -> list[str]:
-        """List the options that the user gave."""
-        changed = [field.name for field in fields(self) if getattr(self, field.name) != field.default]
-        return [f"--{name.replace('_', '-')}" for name in changed]
+    def refuse(self, name: str) -> None:
+        """Raise a UsageError where the user gave any of these options for what is no table."""
+        for field in fields(self):
+            if getattr(self, field.name) != field.default:
+                option = f"--{field.name.replace('_', '-')}"
+                raise base.UsageError(f"{option} is of a table, and {name} is none: leave it out.")
 
     def parse(self) -> dict[str, Any]:
         """Return the arguments by which the data package reads rows."""
@@ -168,6 +170,8 @@ class TableOptions:
     def read(self, data: Path) -> datasets.LabeledRows:
         """Read rows, labels, domains and weights of a table or a folder of images."""
         arguments = self.parse()
+        if data.exists() and not datasets.is_table(data):
+            self.refuse(str(data))
         with bench.count_files("reading images") as progress, open_data(data) as path:
             return datasets.read_rows(path, **arguments, progress=progress)
 

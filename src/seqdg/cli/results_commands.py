@@ -337,8 +337,7 @@ def check(
         ignore = (*arguments.pop("ignore"), *arguments.pop("ids"))
         typer.echo(datasets.check_table(Path(name), ignore=ignore, **arguments))
         return
-    for option in table.list_changed():
-        raise base.UsageError(f"{option} is of a table, and {name} is none: leave it out.")
+    table.refuse(name)
     if _is_algorithm(name):
         _check_algorithm(name)
     elif name.endswith(".toml") or name in benchmarks.list_benchmarks():
@@ -367,7 +366,7 @@ def _check_benchmark(benchmark: benchmarks.Benchmark, data: Path | None, allow_p
         outcome = datasets.check_dataset(spec, data, allow_partial, progress, benchmark.held_out_in_turn)
     split = _describe_split(benchmark, data, allow_partial) if outcome.ok else ""
     if outcome.ok and not split:  # every domain is held out in turn
-        _check_domains_per_step(benchmark, len(outcome.domains) - 1)
+        _check_domains_per_step(benchmark, len(outcome.contents.domains) - 1)
     typer.echo(split + outcome.format())
     if not outcome.ok:
         raise typer.Exit(2)

@@ -115,10 +115,8 @@ def _describe(rows: datasets.LabeledRows) -> tuple[list[str], list[str]]:
     if not isinstance(rows.x, datasets.Frame):
         return [], []
     notes = [*datasets.note_missing_labels(rows.y), *datasets.note_columns(rows.x, rows.domains)]
-    if rows.domains is None:
-        return [], notes
     classes = sorted(set(rows.y.tolist()))
-    domains = sorted({name for name in rows.domains.tolist() if name is not None}, key=datasets.rank_word)
+    domains = sorted(set(rows.domains.tolist()), key=datasets.rank_word)
     labels = "numbers" if rows.is_regression else f"{len(classes)} classes ({base.list_some(classes)})"
     count = base.count_things(len(rows.y), "row")
     return [

@@ -24,25 +24,28 @@ if TYPE_CHECKING:
         to_word,
         to_words,
     )
-    from seqdg.data.dataset import READERS, Dataset, DataSpec, ProgressCallback
-    from seqdg.data.domain_rows import DomainRows, Problem, check_class_coverage, collect_rows
+    from seqdg.data.dataset import READERS, Dataset, DataSpec, ProgressCallback, write_prepared
+    from seqdg.data.domain_rows import DataCheck, DomainRows, Problem, check_class_coverage, collect_rows
     from seqdg.data.frame import Frame, is_dataframe, make_frame, note_columns
     from seqdg.data.image_folder import SUFFIXES
-    from seqdg.data.labeled_rows import (
+    from seqdg.data.load import (
         LabeledRows,
         check_class_sizes,
+        check_dataset,
         check_domain_sizes,
         check_domains,
         check_labels,
         check_table,
+        load_data,
+        load_dataset,
+        make_dataset,
         note_missing_labels,
         note_spellings,
         read_rows,
     )
-    from seqdg.data.load import DataCheck, check_dataset, load_data, load_dataset, make_dataset, write_prepared
-    from seqdg.data.pictures import Container, File, decode, open_container, require_pillow
+    from seqdg.data.pictures import Container, File, decode, decode_file, open_container, require_pillow
     from seqdg.data.rotated_mnist import BUNDLED
     from seqdg.data.scaling import SCALINGS, STANDARD, Scaling, join_columns, keep_as_is, learn_scaling, make_standard
-    from seqdg.data.table_files import STDOUT, TableFile, TableFormat, TableWriter, is_table, open_table
+    from seqdg.data.table_files import STDOUT, TableFile, TableFormat, is_table, open_table, open_writer
 
 __getattr__, __dir__ = open_front(__name__)

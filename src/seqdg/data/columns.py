@@ -14,7 +14,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -155,14 +155,22 @@ def read_number(text: str) -> float | None:
 
 def parse_column(words: Column) -> Column:
     """Return numbers if every text is a number or means missing; the column as it is otherwise."""
+    return _parse(words, read_number)
+
+
+def parse_truth(words: Column) -> Column:
+    """Return 1 and 0 if every text is true or false; the column as it is otherwise."""
+    return _parse(words, lambda text: TRUTH.get(text.strip().lower()))
+
+
+def _parse(words: Column, read: Callable[[str], float | None]) -> Column:
     if words.dtype != object:
         return words
     meaning = {}
     for text in list_different(words):
-        number = read_number(text)
-        if number is None:
+        meaning[text] = read(text)
+        if meaning[text] is None:  # the texts after it need not be read
             return words
-        meaning[text] = number
     return _translate(words, meaning)
 
 
@@ -170,14 +178,6 @@ def has_codes(values: Column) -> bool:
     """Return whether a column of text holds codes, such as 007: as numbers they would be spelled otherwise, or
     merge."""
     return values.dtype == object and any(re.fullmatch(CODE, text) for text in list_different(values))
-
-
-def parse_truth(words: Column) -> Column:
-    """Return 1 and 0 if every text is true or false; the column as it is otherwise."""
-    if words.dtype != object:
-        return words
-    meaning = {text: TRUTH.get(text.strip().lower()) for text in list_different(words)}
-    return words if None in meaning.values() else _translate(words, meaning)
 
 
 def expect_words(values: Column, known: Sequence[str]) -> Column:
@@ -201,13 +201,7 @@ def expect_numbers(name: str, values: Column, row_numbers: RowNumbers) -> Column
     if values.dtype != object:
         return values
     meaning = {text: TRUTH.get(text.strip().lower(), read_number(text)) for text in list_different(values)}
-    for text, number in meaning.items():
-        if number is None:
-            raise UsageError(
-                f"Column '{name}' held numbers when the model was fitted, but now row "
-                f"{row_numbers[values == text][0]} (from 0) holds '{text[:40]}'. Fix it, or give --na '{text[:40]}' "
-                "if that means missing."
-            )
+    _check_known(name, NUMBERS, values, meaning, row_numbers)
     return _translate(values, meaning)
 
 
@@ -217,16 +211,23 @@ def expect_dates(name: str, values: Column, order: str, row_numbers: RowNumbers)
         return values
     words = to_words(values)
     orders = [order] if order else ["ymd", "named"]
-    meaning = {}
-    for text in list_different(words):
-        meaning[text] = next((date for o in orders if (date := parse_date(_add_dashes(text), o)) is not None), None)
-        if meaning[text] is None and not means_missing(text):
-            raise UsageError(
-                f"Column '{name}' held dates when the model was fitted, and row {row_numbers[words == text][0]} (from "
-                f"0) holds '{text[:40]}', which is no date ({ORDERS[order or 'ymd']}). Fix it, or give --na "
-                f"'{text[:40]}' if that means missing."
-            )
+    meaning = {
+        text: next((date for o in orders if (date := parse_date(_add_dashes(text), o)) is not None), None)
+        for text in list_different(words)
+        if not means_missing(text)
+    }
+    _check_known(name, f"{DATES} ({ORDERS[order or 'ymd']})", words, meaning, row_numbers)
     return make_dates(meaning.get(v) for v in words.tolist())
+
+
+def _check_known(name: str, kind: str, words: Column, meaning: Mapping[str, Any], row_numbers: RowNumbers) -> None:
+    """Raise a UsageError where a text of a new table has no meaning (None) as what the column held in training."""
+    for text, value in meaning.items():
+        if value is None:
+            raise UsageError(
+                f"Column '{name}' held {kind} when the model was fitted, but now row {row_numbers[words == text][0]} "
+                f"(from 0) holds '{text[:40]}'. Fix it, or give --na '{text[:40]}' if that means missing."
+            )
 
 
 def take_parts(dates: Dates) -> NDArray[np.float64]:
@@ -367,37 +368,31 @@ def decide_column(
     asked: of TYPES, or empty.   is_text: whether numbers come as text too, as in a file of text; else a column of
     text that is all numbers is what its owner made it: text.
     """
-    if asked == "words":
-        return _decide_words(name, to_words(values))
-    if values.dtype != object and not (asked.startswith("date") and values.dtype.kind == "f"):
+    is_settled = values.dtype != object and not (asked.startswith("date") and values.dtype.kind == "f")
+    if is_settled and asked != "words":
         kind = DATES if values.dtype.kind == "M" else NUMBERS
         return values, ColumnType(name, kind, len(values) - count_present(values))
-    values = to_words(values)
-    counts = Counter(values.tolist())
-    counts.pop(None, None)
+    words = to_words(values)
+    counts = Counter(words.tolist())
+    missing = counts.pop(None, 0)
     real = {text: count for text, count in counts.items() if not means_missing(text)}
     numeric, total = sum(count for text, count in real.items() if read_number(text) is not None), sum(real.values())
     is_numeric = 2 * numeric > total and (is_text or numeric < sum(counts.values()))
+    order, meaning = "", dict[str, Any]()
     if asked == "number" or (is_numeric and not asked):
-        meaning = {text: read_number(text) for text in real}
-        _check_stray(name, NUMBERS, values, meaning, asked, is_text, row_numbers)
-        decided: Column = _translate(values, meaning)
-        kind, order = NUMBERS, ""
-    elif asked or (real and find_orders(list(real)[:SAMPLE])):
-        order = _decide_order(name, list(real), asked, is_text)
-        dates = {text: parse_date(_add_dashes(text), order) for text in real}
-        _check_stray(name, DATES, values, dates, asked, is_text, row_numbers)
-        decided, kind = make_dates(dates.get(v) for v in values.tolist()), DATES
+        kind, meaning = NUMBERS, {text: read_number(text) for text in real}
+    elif asked != "words" and (asked or (real and find_orders(list(real)[:SAMPLE]))):
+        kind, order = DATES, _decide_order(name, list(real), asked, is_text)
+        meaning = {text: parse_date(_add_dashes(text), order) for text in real}
     else:
-        return _decide_words(name, values)
+        doubtful = tuple(sorted(text.strip() for text in counts if text not in real))
+        return words, ColumnType(name, WORDS, missing, len(counts), doubtful)
+    stray = np.array([text in real and meaning[text] is None for text in words.tolist()], dtype=bool)
+    if stray.any():
+        raise _refuse_stray(name, kind, asked, is_text, words[stray], row_numbers[stray][0])
+    decided = _translate(words, meaning) if kind == NUMBERS else make_dates(meaning.get(v) for v in words.tolist())
     signs = tuple(dict.fromkeys(text.strip() for text in counts if text not in real and text.strip()))
     return decided, ColumnType(name, kind, len(decided) - count_present(decided), signs=signs, order=order)
-
-
-def _decide_words(name: str, words: Column) -> tuple[Column, ColumnType]:
-    different = list_different(words)
-    doubtful = tuple(sorted(text.strip() for text in different if means_missing(text)))
-    return words, ColumnType(name, WORDS, len(words) - count_present(words), len(different), doubtful)
 
 
 def _decide_order(name: str, texts: Sequence[str], asked: str, is_text: bool) -> str:
@@ -420,25 +415,12 @@ def _say(is_text: bool, what: str, name: str, cell: str = "") -> str:
     return (COMMAND_LINE if is_text else PANDAS)[what].format(name=name, cell=cell[:40])
 
 
-def _check_stray(
-    name: str,
-    kind: str,
-    values: Column,
-    meaning: Mapping[str, Any],
-    asked: str,
-    is_text: bool,
-    row_numbers: RowNumbers,
-) -> None:
-    """Raise a UsageError where some text of a column means nothing."""
-    stray = [v in meaning and meaning[v] is None for v in values.tolist()]
-    if not any(stray):
-        return
-    row, count = stray.index(True), sum(stray)
-    cell = values[row]
-    more = f", and {count_things(count - 1, 'other cell')} like it" if count > 1 else ""
+def _refuse_stray(name: str, kind: str, asked: str, is_text: bool, cells: Column, row: int) -> UsageError:
+    """Make the error for cells of a column that mean nothing, of which the first is in this row."""
+    more = f", and {count_things(len(cells) - 1, 'other cell')} like it" if len(cells) > 1 else ""
     held = f"Column '{name}' should hold {kind}" if asked else f"Column '{name}' holds mostly {kind}"
     words = "" if asked else f", or {_say(is_text, 'text', name)} to take the whole column as categories"
-    raise UsageError(
-        f"{held}, but row {row_numbers[row]} (from 0) holds '{cell[:40]}'{more}. Fix it, or give "
-        f"{_say(is_text, 'missing', name, cell)} if that means missing{words}."
+    return UsageError(
+        f"{held}, but row {row} (from 0) holds '{cells[0][:40]}'{more}. Fix it, or give "
+        f"{_say(is_text, 'missing', name, cells[0])} if that means missing{words}."
     )

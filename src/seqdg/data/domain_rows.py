@@ -1,13 +1,12 @@
-"""What a reader makes of files: `Contents`, with encoded labels, a fixed split, groups, and all that is wrong.
+"""What a reader makes of files: `Contents`, with encoded labels, a fixed split, groups, and all that is wrong
+(`check_contents`).
 
 Rows of features by domain become one matrix (`collect_rows`). Labels, names or numbers from 0 or 1, become class
 indices. A split column gives each domain its part of a fixed split; a group column names the groups by which results
-are judged.
-"""
+are judged."""
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base import count_things, list_some
+from seqdg.base import count_things, list_some, unknown
 from seqdg.data.columns import is_missing, to_word
 from seqdg.data.dataset import DataSpec
 
@@ -59,6 +58,48 @@ class Contents:
         """Return the values (row, ...) of each domain."""
         return {name: values[self.domain == i] for i, name in enumerate(self.domains)}
 
+    def set_labels(self, y: NDArray[Any], base: int | None, other_is_wrong: bool = True) -> bool:
+        """Encode the labels as indices into the classes, -1 where one is none of them; return whether all are right.
+
+        y: (row,) text, or numbers of which `base` is the first class; None: told from the labels. Where no classes are
+        named, they are the labels that occur.
+        """
+        problems: list[Problem] = []
+        classes, allowed = self.classes, ""
+        if y.dtype.kind not in "iufb":
+            y = y.astype(str)
+            values: Sequence[Any] = [str(name) for name in classes or np.unique(y)]
+        else:
+            numbers = y.astype(float)
+            wrong = ~np.isfinite(numbers) | (numbers != np.round(numbers))
+            for i, name in enumerate(self.domains):
+                if (some := numbers[wrong & (self.domain == i)]).size:
+                    many = count_things(len(some), "label")
+                    problems.append(Problem(f"{name} has {many} not a whole number: {list_some(np.unique(some))}."))
+            y = np.round(np.nan_to_num(numbers, posinf=-1, neginf=-1)).astype(np.int64)
+            values = np.unique(y).tolist()
+            if classes:
+                if not problems:
+                    base, problems = _find_base(y, base, len(classes), other_is_wrong)
+                first, last = base or 0, (base or 0) + len(classes) - 1
+                values = range(first, last + 1)
+                allowed = f": {len(classes)} classes with label_base = {base} allow {first} to {last}"
+            elif base is not None and len(y) and values[0] < base:
+                text = f"A label is {values[0]}, but label_base = {base}: set label_base to the first label."
+                problems.append(Problem(text))
+        index = {value: i for i, value in enumerate(values)}
+        self.classes = tuple(map(str, classes or values))
+        self.y = np.array([index.get(v, -1) for v in y.tolist()], dtype=np.int64)
+        for i, name in enumerate(self.domains) if other_is_wrong and not problems else ():
+            other = y[(self.y < 0) & (self.domain == i)]
+            if len(other):
+                some = list_some(np.unique(other))
+                said = f"{count_things(len(other), 'label')} out of range ({some}){allowed}"
+                said = said if allowed else f"labels that are none of the classes: {some}"
+                problems.append(Problem(f"{name} has {said}."))
+        self.problems += problems
+        return not problems
+
     def set_groups(self, values: NDArray[Any]) -> None:
         """Number the groups that occur, in order; a row without one is a problem.
 
@@ -70,6 +111,36 @@ class Contents:
             self.problems.append(Problem(f"The group column has {count_things(lacking, 'empty cell')}: {cure}."))
         kinds, index = np.unique(values if values.dtype.kind in "iufb" else values.astype(str), return_inverse=True)
         self.groups, self.group = tuple(to_word(kind) for kind in kinds.tolist()), index.reshape(-1).astype(np.int64)
+
+    def divide(self, split: NDArray[Any]) -> NDArray[np.bool_]:
+        """Give each domain its part: all its rows are `train` (with `id_val`, `id_test`), `validation` or `test`.
+
+        split: (row,) the cells of the split column. Return which rows to keep: `id_test` rows serve nothing here. Where
+        the column makes no sense, that is a problem, and no domain has a part.
+        """
+        words = [to_word(value).strip().lower() for value in split]
+        meanings = np.array([_MEANINGS.get(word, word) for word in words], dtype=object)
+        empty = np.array([is_missing(value) for value in split], dtype=bool)
+        strange = sorted(set(meanings[~empty]) - set(_PART_OF))
+        allowed = f"write {', '.join(PARTS)} (or val), {ID_VALIDATION} or {ID_TEST}"
+        wrong = [f"has {count_things(int(empty.sum()), 'empty cell')}: {allowed}"] if empty.any() else []
+        wrong += [f"holds {list_some(strange)}: {allowed}"] if strange else []
+        parts = []
+        for name, rows in self.split(meanings).items():
+            present = {_PART_OF.get(meaning, "") for meaning in rows}
+            several = [part for part in PARTS if part in present]
+            if len(several) > 1:
+                wrong.append(
+                    f"puts rows of the domain '{name}' into {' and '.join(several)}, but a domain is in one part of a "
+                    f"fixed split: call rows that validate within a train domain {ID_VALIDATION}"
+                )
+            parts.append(several[0] if several else TRAIN)
+        self.problems += [Problem(f"The split column {what}.") for what in wrong]
+        self.parts = () if wrong else tuple(parts)
+        validation, left = meanings == ID_VALIDATION, meanings == ID_TEST
+        self.validation = validation if validation.any() else None
+        self.notes += [f"{count_things(int(left.sum()), 'row')} called {ID_TEST} left out."] if left.any() else []
+        return np.asarray(~left)
 
     def hash(self) -> str:
         """Return the fingerprint of a data set: the same data give the same one."""
@@ -97,16 +168,7 @@ class DomainRows(NamedTuple):
 
 def find_missing_domains(wanted: Sequence[str], present: Iterable[str], place: str) -> list[Problem]:
     there = sorted(set(present))
-    problems = []
-    for domain in wanted:
-        if domain in there:
-            continue
-        near = difflib.get_close_matches(domain, there, n=1, cutoff=0.5)
-        hint = (
-            f" Is it '{near[0]}'?" if near else f" It holds: {list_some(there)}." if there else " It holds no domain."
-        )
-        problems.append(Problem(f"{place} has no domain '{domain}'.{hint}"))
-    return problems
+    return [Problem(str(unknown("domain", domain, there, owner=place))) for domain in wanted if domain not in there]
 
 
 def check_class_coverage(
@@ -162,12 +224,9 @@ def collect_rows(
     contents = Contents(tuple(rows), spec.classes, none.y, domain, problems=list(problems), notes=list(notes))
     whole = _join(rows, contents.problems) if rows else none
     if whole.split is not None:
-        division = divide_rows(whole.split, domain, contents.domains)
-        contents.parts = division.parts
-        contents.problems += division.problems
-        contents.notes += division.notes
-        whole = whole._replace(validation=division.validation).keep(division.keep)
-        contents.domain = domain[division.keep]
+        keep = contents.divide(whole.split)
+        whole = whole._replace(validation=contents.validation).keep(keep)
+        contents.domain = domain[keep]
     keep = (_set_numbers if spec.is_regression else _set_labels)(contents, spec, whole.y)
     whole = whole.keep(keep)
     contents.y, contents.domain, contents.validation = contents.y[keep], contents.domain[keep], whole.validation
@@ -208,10 +267,7 @@ def _join(rows: Mapping[str, DomainRows], problems: list[Problem]) -> DomainRows
 
 def _set_labels(contents: Contents, spec: DataSpec, y: NDArray[Any]) -> NDArray[np.bool_]:
     """Encode the labels, and return which rows are kept: those of other classes are left out if asked."""
-    contents.classes, contents.y, problems = encode_labels(
-        y, contents.domain, contents.domains, spec.classes, spec.label_base, not spec.drop_other_labels
-    )
-    contents.problems += problems
+    contents.set_labels(y, spec.label_base, not spec.drop_other_labels)
     keep: NDArray[np.bool_] = (contents.y >= 0) | (not spec.drop_other_labels)
     for domain, kept in contents.split(keep).items():
         if not kept.all():
@@ -273,56 +329,6 @@ def normalize_rows(x: Matrix, how: str) -> Matrix:
     return result
 
 
-def encode_labels(
-    y: NDArray[Any],
-    domain: Labels,
-    domains: Sequence[str],
-    classes: Sequence[str],
-    base: int | None,
-    other_is_wrong: bool = True,
-) -> tuple[tuple[str, ...], Labels, list[Problem]]:
-    """Return the classes, the index of each label, -1 where it is none of them, and problems.
-
-    y: (row,) text, or numbers of which `base` is the first class; None: told from the labels.   classes: in order;
-    empty: the labels that occur.
-    """
-    problems: list[Problem] = []
-    allowed = ""
-    if y.dtype.kind not in "iufb":
-        y = y.astype(str)
-        names = [str(name) for name in classes or np.unique(y)]
-        index: dict[Any, int] = {name: i for i, name in enumerate(names)}
-    else:
-        numbers = y.astype(float)
-        wrong = ~np.isfinite(numbers) | (numbers != np.round(numbers))
-        for i, name in enumerate(domains):
-            if (some := numbers[wrong & (domain == i)]).size:
-                many = count_things(len(some), "label")
-                problems.append(Problem(f"{name} has {many} not a whole number: {list_some(np.unique(some))}."))
-        y = np.round(np.nan_to_num(numbers, posinf=-1, neginf=-1)).astype(np.int64)
-        known = np.unique(y)
-        if not classes and base is not None and len(y) and known[0] < base:
-            text = f"A label is {known[0]}, but label_base = {base}: set label_base to the first label."
-            problems.append(Problem(text))
-        elif classes and not problems:
-            base, problems = _find_base(y, base, len(classes), other_is_wrong)
-        names = list(classes) or [str(v) for v in known]
-        index = {v: i for i, v in enumerate(range(base or 0, (base or 0) + len(names)) if classes else known.tolist())}
-        allowed = f": {len(names)} classes with label_base = {base} allow {base} to {(base or 0) + len(names) - 1}"
-    encoded = np.array([index.get(v, -1) for v in y.tolist()], dtype=np.int64)
-    for i, name in enumerate(domains) if other_is_wrong and not problems else ():
-        other = y[(encoded < 0) & (domain == i)]
-        if len(other):
-            some = list_some(np.unique(other))
-            said = (
-                f"{count_things(len(other), 'label')} out of range ({some})"
-                if allowed
-                else f"labels that are none of the classes: {some}"
-            )
-            problems.append(Problem(f"{name} has {said}{allowed}."))
-    return tuple(names), encoded, problems
-
-
 def _find_base(y: Labels, base: int | None, n: int, other_is_wrong: bool) -> tuple[int, list[Problem]]:
     """Return the number of the first of n classes, and a problem where the labels contradict it or do not tell."""
     low, high = (int(y.min()), int(y.max())) if len(y) else (0, n - 1)
@@ -339,44 +345,114 @@ def _find_base(y: Labels, base: int | None, n: int, other_is_wrong: bool) -> tup
     ]
 
 
-class Division(NamedTuple):
-    """The content of a split column."""
+@dataclass(frozen=True)
+class DataCheck:
+    """The outcome of a check: what there is, and what is wrong with it."""
 
-    parts: tuple[str, ...]  # the part of each domain; empty where the column makes no sense
-    keep: NDArray[np.bool_]  # (row,) without the `id_test` rows, which serve nothing here
-    validation: NDArray[np.bool_] | None  # (row,) the `id_val` rows; None where there are none
-    problems: list[Problem]
-    notes: list[str]
+    spec: DataSpec
+    contents: Contents
+    counts: Mapping[str, int]  # rows of each domain
+    validation: Mapping[str, int]  # rows of the official validation set
+    fingerprint: str  # of what there is; empty where it could not be read
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def format_problems(self) -> str:
+        """Return the one problem; list several below a line that counts them."""
+        if len(self.problems) == 1:
+            return self.problems[0]
+        return "\n".join(
+            (f"{self.spec.name}: {len(self.problems)} things are wrong with the data.", *self._list_problems())
+        )
+
+    def format(self) -> str:
+        x, domains, classes = self.contents.x, self.contents.domains, self.contents.classes
+        inputs = "unknown" if x is None else " x ".join(map(str, x.shape[1:]))
+        what = "a number to predict" if self.spec.is_regression else f"{len(classes)} classes"
+        lines = [f"{self.spec.name}: {len(domains)} domains, {what}, inputs {inputs}"]
+        if classes:
+            lines.append(f"classes: {', '.join(classes)}")
+        rows = [["domain", "rows", "published", "train", "validation"]]
+        for domain in domains:
+            count, valid = self.counts.get(domain, 0), self.validation.get(domain)
+            split = ["-", "-"] if valid is None else [str(count - valid), str(valid)]
+            rows.append([domain, str(count), str(self.spec.counts.get(domain, "-")), *split])
+        widths = [max(len(row[i]) for row in rows) for i in range(5)]
+        for row in rows:
+            numbers = "  ".join(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+            lines.append(f"  {row[0].ljust(widths[0])}  {numbers}")
+        lines += [f"note: {note}" for note in self.notes]
+        wrong = len(self.problems)
+        lines.append(f"{wrong} {'thing is' if wrong == 1 else 'things are'} wrong:" if wrong else "Nothing is wrong.")
+        if not wrong:
+            lines += self._compare_copies()
+        return "\n".join((*lines, *self._list_problems()))
+
+    def _compare_copies(self) -> list[str]:
+        """Say whether this is the known copy, or else whether the counts are as published."""
+        if self.spec.fingerprint:
+            same = "the known copy" if self.fingerprint == self.spec.fingerprint else "not the known copy"
+            return [f"This is {same} (fingerprint {self.fingerprint[:16]})."]
+        if not self.spec.counts:
+            return []
+        agree = all(self.counts.get(domain) == count for domain, count in self.spec.counts.items())
+        return [f"Counts are {'as published' if agree else 'not as published'}. There is no known copy to compare."]
+
+    def _list_problems(self) -> tuple[str, ...]:
+        return tuple(f"- {problem}" for problem in self.problems)
 
 
-def divide_rows(split: NDArray[Any], domain: Labels, domains: tuple[str, ...]) -> Division:
-    """Give each domain its part: its rows are all `train` (with `id_val`, `id_test`), all `validation` or all `test`.
+def check_contents(
+    spec: DataSpec, contents: Contents, allow_partial: bool, held_out: Sequence[str] | None
+) -> DataCheck:
+    """List everything that is wrong. held_out: the domains that will be held out in turn, None for every one."""
+    labels = contents.split(contents.y)
+    counts = {domain: len(y) for domain, y in labels.items()}
+    problems, notes = list(contents.problems), list(contents.notes)
+    validation: dict[str, int] = {}
+    if contents.validation is not None:
+        validation = {d: int(v.sum()) for d, v in contents.split(contents.validation).items()}
+        problems += _compare_counts(validation, spec.validation_counts, "validation row")
+        for i, (domain, count) in enumerate(validation.items()):
+            if counts[domain] and (not contents.parts or contents.parts[i] == TRAIN):
+                what = "train on" if count == counts[domain] else "validate on"
+                if count == counts[domain] or not (count or contents.parts):
+                    problems.append(Problem(f"The official split leaves {domain} no rows to {what}."))
+    problems += [
+        Problem(f"The domain '{d}' is empty: fill it or leave it out.") for d, count in counts.items() if not count
+    ]
+    if len(contents.y):
+        problems += _compare_counts(counts, spec.counts, "row")
+        held = contents.domains if held_out is None else held_out
+        held = () if contents.parts else held  # a fixed split holds none out
+        if len(counts) == 1 and held:
+            text = f"There is only the domain '{contents.domains[0]}': to hold it out, at least one other is needed."
+            problems.append(Problem(text))
+        if not spec.is_regression:
+            wrong, missing = check_class_coverage(labels, contents.classes, held)
+            problems, notes = problems + wrong, notes + missing
+        if spec.class_count not in (None, len(contents.classes)):
+            text = f"The number of classes is {len(contents.classes)} where {spec.class_count} are published."
+            problems.append(Problem(text, partial=True))
+    fingerprint = contents.hash() if contents.content else ""
+    if spec.fingerprint and fingerprint and fingerprint != spec.fingerprint:
+        notes.append(
+            f"This is another copy than the known one: its fingerprint is {fingerprint[:16]}, not "
+            f"{spec.fingerprint[:16]}."
+        )
+    excused = [p for p in problems if p.partial and allow_partial]
+    texts = tuple(dict.fromkeys(p.text for p in problems if p not in excused))
+    remarks = tuple(dict.fromkeys(notes + [f"Partial data: {p.text}" for p in excused]))
+    return DataCheck(spec, contents, counts, validation, fingerprint, texts, remarks)
 
-    split: (row,) the cells of the split column.   domain: (row,) index into domains.
-    """
-    words = [to_word(value).strip().lower() for value in split]
-    meanings = np.array([_MEANINGS.get(word, word) for word in words], dtype=object)
-    empty = np.array([is_missing(value) for value in split], dtype=bool)
-    strange = sorted(set(meanings[~empty]) - set(_PART_OF))
-    allowed = f"{', '.join(PARTS)} (or val), {ID_VALIDATION} or {ID_TEST}"
-    problems = []
-    if empty.any():
-        many = count_things(int(empty.sum()), "empty cell")
-        problems.append(Problem(f"The split column has {many}: write {allowed}."))
-    if strange:
-        problems.append(Problem(f"The split column holds {list_some(strange)}: write {allowed}."))
-    parts = []
-    for i, name in enumerate(domains):
-        present = {_PART_OF.get(m, "") for m in meanings[domain == i]}
-        several = [part for part in PARTS if part in present]
-        if len(several) > 1:
-            problems.append(
-                Problem(
-                    f"The split column puts rows of the domain '{name}' into {' and '.join(several)}, but a domain is "
-                    f"in one part of a fixed split: call rows that validate within a train domain {ID_VALIDATION}."
-                )
-            )
-        parts.append(several[0] if several else TRAIN)
-    validation, left = meanings == ID_VALIDATION, meanings == ID_TEST
-    notes = [f"{count_things(int(left.sum()), 'row')} called {ID_TEST} left out."] if left.any() else []
-    return Division(() if problems else tuple(parts), ~left, validation if validation.any() else None, problems, notes)
+
+def _compare_counts(counts: Mapping[str, int], published: Mapping[str, int], what: str) -> list[Problem]:
+    return [
+        Problem(f"{domain} has {count_things(counts[domain], what)} where {right} are published.", partial=True)
+        for domain, right in published.items()
+        if counts.get(domain, right) != right
+    ]

@@ -43,7 +43,6 @@ X_NAMES = ("x", "fts", "features", "feature", "feats", "feat", "fea", "desc", "d
 Y_NAMES = ("y", "labels", "label", "gnd", "class", "classes", "target", "targets")
 LAST_COLUMN = "last-column"
 Arrays = dict[str, NDArray[Any]]
-OBJECTS = ("cell", "struct", "object", "function", "function_handle", "opaque", "unknown")
 HDF5 = b"\x89HDF\r\n\x1a\n"
 EXACT = 2.0**53  # above it, whole numbers of a column can no longer be told apart
 
@@ -106,7 +105,7 @@ def read_file(path: Path, spec: DataSpec, notes: list[str]) -> DomainRows:
     usual = next((n for n in columns if n.lower() in Y_NAMES), last)
     y_key = last if spec.y_key == LAST_COLUMN else spec.y_key or usual
     if y_key not in columns:
-        raise UsageError(f"{path} has no column '{y_key}'. It has: {', '.join(columns)}.")
+        raise unknown("column", y_key, columns, owner=str(path))
     problems: list[Problem] = []
     y = columns.pop(y_key)
     x = stack_columns(columns, len(y), str(path), problems)
@@ -123,14 +122,14 @@ def read_npz(path: Path, keys: Sequence[str] | None = None) -> Arrays:
             names, arrays = file.files, {}
             for name in names if keys is None else keys:
                 if name not in names:
-                    raise UsageError(f"{path} has no array '{name}'. It has: {', '.join(names)}.")
+                    raise unknown("array", name, names, owner=str(path))
                 arrays[name] = np.asarray(file[name])
             return arrays
     except UsageError:
         raise
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
         if "pickle" in str(error):
-            raise refuse_objects(path, name, "pickled") from error
+            raise _refuse_objects(path, name) from error
         raise UsageError(f"{path} cannot be read as an .npz file ({error}): is it whole?") from error
 
 
@@ -141,7 +140,7 @@ def pick_arrays(
     here = f"It has: {', '.join(f'{n} {list(a.shape)}' for n, a in arrays.items()) or 'nothing'}."
     for key in (x_key, y_key):
         if key not in ("", LAST_COLUMN, *arrays):
-            raise UsageError(f"{place} has no array '{key}'. {here}")
+            raise unknown("array", key, arrays, owner=place)
     y_key = y_key or next((n for n in arrays if n.lower() in Y_NAMES and arrays[n].ndim < 3), "")
     matrices = [n for n, a in arrays.items() if n != y_key and a.ndim == 2 and a.dtype.kind in "iufb"]
     usual = [n for n in matrices if n.lower() in X_NAMES]
@@ -178,11 +177,11 @@ def _read_one_npz(path: Path, spec: DataSpec) -> Contents:
     )
     rows = {}
     for domain in (d for d in spec.domains or there if d in there):
-        x_key, y_key, v_key = f"{domain}_x", f"{domain}_y", f"{domain}_is_val"
+        keys = [key for key in (f"{domain}_x", f"{domain}_y", f"{domain}_is_val") if key in names]
         try:
-            arrays = read_npz(path, [x_key, y_key, *([v_key] if v_key in names else [])])
-            x, y = pick_arrays(arrays, x_key, y_key, str(path))
-            rows[domain] = DomainRows(x, y, arrays[v_key].reshape(-1).astype(bool) if v_key in names else None)
+            arrays = read_npz(path, keys)
+            split = [arrays[key].reshape(-1).astype(bool) for key in keys[2:]]
+            rows[domain] = DomainRows(*pick_arrays(arrays, keys[0], keys[1], str(path)), *split)
         except UsageError as error:
             problems.append(Problem(str(error)))
     return collect_rows(spec, rows, problems)
@@ -223,62 +222,55 @@ def _join_parts(domain: str, parts: Sequence[DomainRows], problems: list[Problem
     return DomainRows(np.concatenate([p.x for p in parts]), np.concatenate([p.y for p in parts]))
 
 
-def refuse_objects(path: Path, name: str, kind: str) -> UsageError:
-    """Make the error for an array of objects: building an object from a file can run code from the file."""
-    what = f"{path}: '{name}' is an array of objects ({kind}), which is refused."
-    return UsageError(f"{what} Save plain numbers, or give x_key and y_key to read those two alone.")
-
-
 def read_mat(path: Path, keys: Sequence[str] | None = None) -> Arrays:
     """Read the arrays named by `keys`; None: all of them."""
     with path.open("rb") as file:
-        head = file.read(520)
+        is_73 = HDF5 in file.read(520)
     try:
-        return (_read_73 if HDF5 in (head[:8], head[512:520]) else _read_5)(path, keys)
+        arrays = (_read_73 if is_73 else _read_5)(path)
     except UsageError:
         raise
     except Exception as error:  # scipy and h5py raise many kinds on a broken file
         raise UsageError(f"{path} cannot be read as a MATLAB file ({error}): is it whole?") from error
+    wanted = list(arrays if keys is None else keys)
+    for name in wanted:
+        if name not in arrays:
+            raise unknown("array", name, arrays, owner=str(path))
+        if arrays[name].dtype.kind in "OV":  # cells and structs
+            raise _refuse_objects(path, name)
+    return {name: arrays[name] for name in wanted}
 
 
-def _read_5(path: Path, keys: Sequence[str] | None) -> Arrays:
+def _read_5(path: Path) -> Arrays:
     import scipy.io
 
-    wanted = _select(path, keys, {name: kind for name, _, kind in scipy.io.whosmat(path)})
     # Of the two kinds of sparse arrays, the one that stays, where scipy knows both and warns of the change.
     kind = {"spmatrix": False} if "spmatrix" in inspect.signature(scipy.io.loadmat).parameters else {}
-    arrays = scipy.io.loadmat(path, variable_names=wanted, **kind)
-    return {n: np.asarray(arrays[n].toarray() if hasattr(arrays[n], "toarray") else arrays[n]) for n in wanted}
+    arrays = {name: array for name, array in scipy.io.loadmat(path, **kind).items() if not name.startswith("__")}
+    return {n: np.asarray(array.toarray() if hasattr(array, "toarray") else array) for n, array in arrays.items()}
 
 
-def _read_73(path: Path, keys: Sequence[str] | None) -> Arrays:
+def _read_73(path: Path) -> Arrays:
     try:
         import h5py
     except ImportError:
         raise UsageError(f"{path} is a MATLAB 7.3 file, which needs h5py: pip install 'seqdg[mat]'.") from None
     with h5py.File(path, "r") as file:
-        kinds = {name: _find_kind(h5py, file[name]) for name in file if not name.startswith("#")}
-        kinds = {name: kind for name, kind in kinds.items() if kind != "char"}  # text, kept there as numbers
-        # MATLAB writes columns first, so HDF5 shows every array transposed.
-        return {name: np.asarray(file[name][()]).T for name in _select(path, keys, kinds)}
+        items = {name: item for name, item in file.items() if not name.startswith("#")}
+        # Text is kept there as numbers. MATLAB writes columns first, so HDF5 shows every array transposed.
+        return {
+            name: np.asarray(item[()]).T if isinstance(item, h5py.Dataset) else np.empty(0, object)
+            for name, item in items.items()
+            if item.attrs.get("MATLAB_class") != b"char"
+        }
 
 
-def _find_kind(h5py: Any, item: Any) -> str:
-    if not isinstance(item, h5py.Dataset):
-        return "struct"
-    kind = item.attrs.get("MATLAB_class", b"")
-    kind = kind.decode() if isinstance(kind, bytes) else str(kind)
-    return "cell" if item.dtype.kind not in "iufb" else kind or "double"
-
-
-def _select(path: Path, keys: Sequence[str] | None, kinds: dict[str, str]) -> list[str]:
-    wanted = list(kinds if keys is None else keys)
-    for name in wanted:
-        if name not in kinds:
-            raise UsageError(f"{path} has no array '{name}'. It has: {', '.join(kinds) or 'none'}.")
-        if kinds[name] in OBJECTS:
-            raise refuse_objects(path, name, kinds[name])
-    return wanted
+def _refuse_objects(path: Path, name: str) -> UsageError:
+    """Make the error for an array of objects: building an object from a file can run code from the file."""
+    return UsageError(
+        f"{path}: '{name}' is an array of objects, which is refused. Save plain numbers, or give x_key and y_key to "
+        "read those two alone."
+    )
 
 
 def read_table(path: Path, spec: DataSpec) -> Contents:
@@ -334,9 +326,7 @@ def read_columns(
     text: columns whose cells stay text, whatever they look like.
     """
     table = open_table(path, form, may_lack_header=True)
-    for name in (*roles, *ignore):
-        if name not in table.names:
-            raise unknown("column", name, table.names, owner=path.name)
+    table.require((*roles, *ignore))
     frame = table.read(but=set(ignore) - set(roles))
     columns: Arrays = {}
     for name, values in zip(frame.names, frame.columns, strict=True):

@@ -142,47 +142,33 @@ def get_values(series: Any) -> NDArray[Any]:
 
 
 def make_column(name: str, values: NDArray[Any]) -> Column:
-    kind = values.dtype.kind
-    if kind in "biuf":
-        return values.astype(np.float64)
-    if kind == "M":
-        return values.astype("M8[us]")
-    if kind == "m":
-        raise _refuse_times(name)
-    if kind not in "OUSTc":
-        raise NotAValue(f"Column '{name}' is of type {values.dtype}, but every argument must be a string or a number.")
-    return _make_mixed(name, values.astype(object).tolist())
-
-
-def _make_mixed(name: str, values: Sequence[Any]) -> Column:
     """Make a column of numbers if all values are numbers or missing, of dates if all are dates, else of text."""
-    cells = [None if is_missing(v) else v for v in values]
+    if values.dtype.kind in "biuf":
+        return values.astype(np.float64)
+    if values.dtype.kind == "M":
+        return values.astype("M8[us]")
+    values = values.astype("m8[us]") if values.dtype.kind == "m" else values  # finer ones would become numbers
+    cells = [None if is_missing(v) else v for v in values.astype(object).tolist()]
     examples = {type(v): v for v in reversed(cells) if v is not None}  # the first of each type
-    dates = [v for v in examples.values() if isinstance(v, datetime.date)]
-    if dates and len(dates) == len(examples):
+    others = [v for v in examples.values() if not isinstance(v, datetime.date)]
+    if len(others) < len(examples):
+        if others:
+            raise NotAValue(
+                f"Column '{name}' holds dates and other things, such as {str(others[-1])[:40]!r}: make them alike."
+            )
         return make_dates(cells)
-    if dates:
-        other = next(v for v in cells if v is not None and not isinstance(v, datetime.date))
-        raise NotAValue(f"Column '{name}' holds dates and other things, such as {str(other)[:40]!r}: make them alike.")
     for kind, value in examples.items():
         if issubclass(kind, datetime.time | datetime.timedelta):
-            raise _refuse_times(name)
+            raise UsageError(
+                f"Column '{name}' holds times of day or durations: turn them into numbers, such as hours, or drop it."
+            )
         if issubclass(kind, complex | np.complexfloating):
             raise UsageError(f"Complex data not supported: column '{name}' holds complex numbers.")
         if not issubclass(kind, str | bytes | numbers.Number | np.generic):
-            raise NotAValue(
-                f"Column '{name}' holds a {kind.__name__} ({str(value)[:40]!r}), "
-                "but every argument must be a string or a number."
-            )
+            raise _refuse_value(name, value)
     if any(issubclass(kind, str | bytes) for kind in examples):
         return np.array([None if v is None else to_word(v) for v in cells], dtype=object)
     return np.array([np.nan if v is None else _to_number(name, v) for v in cells], dtype=np.float64)
-
-
-def _refuse_times(name: str) -> UsageError:
-    return UsageError(
-        f"Column '{name}' holds times of day or durations: turn them into numbers, such as hours, or drop it."
-    )
 
 
 def _to_number(name: str, value: Any) -> float:
@@ -191,9 +177,12 @@ def _to_number(name: str, value: Any) -> float:
     except OverflowError:
         raise UsageError(f"Column '{name}' holds {str(value)[:12]}..., a number too large to compute with.") from None
     except (TypeError, ValueError):
-        raise NotAValue(
-            f"Column '{name}' holds {str(value)[:40]!r}, but every argument must be a string or a number."
-        ) from None
+        raise _refuse_value(name, value) from None
+
+
+def _refuse_value(name: str, value: Any) -> NotAValue:
+    said = f"a {type(value).__name__} ({str(value)[:40]!r})"
+    return NotAValue(f"Column '{name}' holds {said}, but every argument must be a string or a number.")
 
 
 def note_columns(frame: Frame, domains: NDArray[Any] | None = None) -> list[str]:

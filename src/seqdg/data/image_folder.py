@@ -8,7 +8,7 @@ count from 1. Files are matched by domain, class and stem, so a re-encoded copy 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,9 +40,7 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
         raise UsageError(f"{path} is neither a folder nor a .zip of pictures.")
     container = open_container(path)
     exclude = [name for place in spec.exclude for name in _read_names(root / place)]
-    contents, pictures = list_pictures(
-        container, spec.domains, spec.classes, spec.drop_other_labels, spec.aliases, list(dict.fromkeys(exclude))
-    )
+    contents, pictures = list_pictures(container, spec, exclude)
     if spec.splits:
         contents.validation, problems = read_validation_split(contents, pictures, root / spec.splits)
         contents.problems += problems
@@ -60,21 +58,15 @@ def _read_names(path: Path) -> list[str]:
 
 
 def list_pictures(
-    container: Container,
-    domains: Sequence[str],
-    classes: Sequence[str],
-    drop_others: bool = False,
-    aliases: Mapping[str, str] | None = None,
-    exclude: Sequence[str] = (),
+    container: Container, spec: DataSpec, exclude: Sequence[str] = ()
 ) -> tuple[Contents, list[PictureFile]]:
-    """List the pictures of `domains` (of all folders, if none is named), by class folder, and fill in all but pixels.
+    """List the pictures of the domains (of all folders, if none is named), by class folder; fill in all but pixels.
 
     They are sorted by domain, class and stem: the same order for any copy, however encoded.
 
-    aliases: other names of folders, and the domain or class that each means.
     exclude: `domain/class/file` to leave out.
     """
-    aliases, excluded = aliases or {}, set(exclude)
+    domains, classes, aliases, excluded = spec.domains, spec.classes, spec.aliases, set(exclude)
     top = _find_top(container, (*domains, *(other for other, name in aliases.items() if name in domains)))
     folders = {f[len(top)] for f in container.folders if len(f) == len(top) + 1 and f[: len(top)] == top}
     below = {aliases.get(name, name) for name in folders}
@@ -106,15 +98,15 @@ def list_pictures(
     notes, known = [], tuple(classes) or tuple(sorted({p.label for p in pictures}))
     for domain in present:
         others = Counter(p.label for p in pictures if p.domain == domain and p.label not in known)
-        if others and drop_others:
+        if others and spec.drop_other_labels:
             notes.append(f"{domain}: {count_things(others.total(), 'picture')} of other classes left out.")
         elif others:
             text = f"{domain} has folders that are none of the classes: {list_some(sorted(others))}."
             problems.append(Problem(f"{container.place}: {text}"))
     if exclude:
-        here = [name for name in exclude if name.partition("/")[0] in (*present, *folders)]
-        absent = len([name for name in here if name not in left_out])
-        left = count_things(len(set(here) & left_out), "picture")
+        here = {name for name in excluded if name.partition("/")[0] in (*present, *folders)}
+        absent = len(here - left_out)
+        left = count_things(len(here & left_out), "picture")
         notes.append(f"{left} of the exclude list left out." + (f" {absent} of it are not there." if absent else ""))
     pictures = [p for p in pictures if p.label in known]
     places, numbers = ({name: i for i, name in enumerate(names)} for names in (present, known))
@@ -191,19 +183,17 @@ def _read_list(path: Path, classes: Sequence[str], problems: list[Problem]) -> l
 
 
 def _compare_lists(domain: str, there: set[Key], named: dict[str, list[Key]]) -> list[Problem]:
-    problems = []
-
-    def note(keys: set[Key], text: str, partial: bool = False) -> None:
-        if keys:
-            names = list_some("/".join(key) for key in sorted(keys))
-            problems.append(Problem(f"{text.format(count_things(len(keys), 'file'))}: {names}.", partial))
-
-    for part, keys in named.items():
-        note(set(keys) - there, f"{domain}_{part}_kfold.txt names {{}} not there", partial=True)
     both = [*named["train"], *named["crossval"]]
-    note(there - set(both), f"The split lists of {domain} leave {{}} out")
-    note(_find_repeated(both), f"The train and crossval lists of {domain} name {{}} twice")
-    return problems
+    wrong = [
+        *((f"{domain}_{part}_kfold.txt names {{}} not there", set(keys) - there, True) for part, keys in named.items()),
+        (f"The split lists of {domain} leave {{}} out", there - set(both), False),
+        (f"The train and crossval lists of {domain} name {{}} twice", _find_repeated(both), False),
+    ]
+    return [
+        Problem(f"{text.format(count_things(len(keys), 'file'))}: {list_some(map('/'.join, sorted(keys)))}.", partial)
+        for text, keys, partial in wrong
+        if keys
+    ]
 
 
 def _find_repeated(keys: Iterable[Key]) -> set[Key]:

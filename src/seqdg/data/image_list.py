@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from seqdg.base import UsageError, count_things, import_function, list_some, unknown
 from seqdg.data.columns import is_missing, rank_word, to_word, to_words
 from seqdg.data.dataset import DataSpec, ProgressCallback
-from seqdg.data.domain_rows import ID_TEST, Contents, Problem, divide_rows, encode_labels, find_missing_domains
+from seqdg.data.domain_rows import ID_TEST, Contents, Problem, find_missing_domains
 from seqdg.data.features import get_form
 from seqdg.data.pictures import (
     Container,
@@ -55,26 +55,23 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
         problems.append(Problem(f"{text}: {names}.", partial=True))
         rows = rows[there]
     domains = spec.domains or tuple(sorted(rows["domain"].unique(), key=rank_word))
-    one = np.zeros(len(rows), np.int64)
-    classes, y, wrong = encode_labels(_to_numbers(rows["label"]), one, ("the list",), spec.classes, spec.label_base)
     contents = Contents(
         domains=domains,
-        classes=classes,
-        y=y,
+        classes=spec.classes,
+        y=np.empty(0, np.int64),
         domain=rows["domain"].map({name: i for i, name in enumerate(domains)}).to_numpy(np.int64, copy=True),
         validation=rows["validation"].to_numpy(bool, copy=True) if spec.validation_column else None,
-        problems=[*problems, *wrong],
+        problems=problems,
         notes=notes,
     )
+    is_labeled = contents.set_labels(_to_numbers(rows["label"]), spec.label_base)
     if spec.split_column:
-        division = divide_rows(rows["split"].to_numpy(), contents.domain, domains)
-        contents.parts, contents.validation = division.parts, division.validation
-        contents.problems += division.problems
+        contents.divide(rows["split"].to_numpy())
     if spec.group_column:
         contents.set_groups(rows["group"].to_numpy(object))
-    if len(rows) and not wrong:
-        named = zip(rows["domain"], y, rows["file"], strict=True)
-        pictures = [PictureFile(domain, classes[i], files[name]) for domain, i, name in named]
+    if len(rows) and is_labeled:
+        named = zip(rows["domain"], contents.y, rows["file"], strict=True)
+        pictures = [PictureFile(domain, contents.classes[i], files[name]) for domain, i, name in named]
         fill_pixels(contents, container, pictures, spec.size, progress)
     return contents
 
@@ -87,14 +84,8 @@ def _describe_rows(path: Path, spec: DataSpec) -> tuple[Any, list[Problem], list
     import pandas
 
     frame = read_list(path, spec)
-    templates = {
-        "file": spec.file,
-        "label": spec.label_column,
-        "domain": spec.domain_column,
-        "validation": spec.validation_column,
-        "group": spec.group_column,
-        "split": spec.split_column,
-    }
+    columns = ("label", "domain", "validation", "group", "split")
+    templates = {"file": spec.file, **{name: getattr(spec, f"{name}_column") for name in columns}}
     rows = pandas.DataFrame(
         {name: fill_template(frame, template, path) for name, template in templates.items() if template}, dtype=object
     )
@@ -137,10 +128,9 @@ def read_list(path: Path, spec: DataSpec) -> Any:
     if len(frames) > 1:
         frame = pandas.concat(frames, ignore_index=True).drop_duplicates(ignore_index=True)
     if spec.prepare:
-        folder = path if path.is_dir() else path.parent
         function = import_function(spec.prepare, "prepare")
         try:
-            frame = function(frame, folder)
+            frame = function(frame, path if path.is_dir() else path.parent)
         except UsageError:
             raise
         except Exception as error:  # it is the user's code
@@ -166,7 +156,7 @@ def read_words(path: Path, form: TableFormat | None = None) -> Any:
 
     table = open_table(path, form)
     frame = table.read(text=table.names)
-    return pandas.DataFrame(dict(zip(frame.names, map(_to_text, frame.columns), strict=True)))
+    return _make_text(pandas.DataFrame(dict(zip(frame.names, map(to_words, frame.columns), strict=True))))
 
 
 def _read_json(path: Path) -> Any:
@@ -184,7 +174,7 @@ def _read_json(path: Path) -> Any:
         raise UsageError(
             f"{path} is no list of records, no table of columns and no file of camera traps ({error})."
         ) from None
-    return pandas.DataFrame({str(name): _to_text(frame[name].to_numpy(dtype=object)) for name in frame.columns})
+    return _make_text(frame)
 
 
 def _join_annotations(path: Path, content: Mapping[str, Any]) -> Any:
@@ -200,12 +190,10 @@ def _join_annotations(path: Path, content: Mapping[str, Any]) -> Any:
         for name in needed:
             if name not in frame.columns:
                 raise UsageError(f"{path.name} has no '{name}' in its {part}: it is no file of camera traps.")
-    seen = notes[["image_id", "category_id"]].drop_duplicates()
-    named = seen.merge(
-        kinds[["id", "name"]].rename(columns={"id": "category_id", "name": "category"}), on="category_id"
-    )
-    joined = images.merge(named[["image_id", "category"]], left_on="id", right_on="image_id").drop(columns="image_id")
-    return pandas.DataFrame({name: _to_text(joined[name].to_numpy(dtype=object)) for name in joined.columns})
+    named = kinds.set_index("id")["name"].rename("category")
+    seen = notes[["image_id", "category_id"]].drop_duplicates().join(named, on="category_id", how="inner")
+    joined = images.merge(seen[["image_id", "category"]], left_on="id", right_on="image_id")
+    return _make_text(joined.drop(columns="image_id"))
 
 
 def fill_template(frame: Any, template: str, path: Path) -> Words:
@@ -233,9 +221,10 @@ def _open_images(path: Path, spec: DataSpec, root: Path, names: Words) -> Contai
     return FolderContainer(place, dict.fromkeys(names)) if place.is_dir() else ZipContainer(place)
 
 
-def _to_text(values: NDArray[Any]) -> Words:
-    words = to_words(values) if values.dtype != object else values
-    return np.array(["" if is_missing(v) else to_word(v) for v in words], dtype=object)
+def _make_text(frame: Any) -> Any:
+    """Return a data frame of text, with '' where a cell is missing."""
+    words = frame.rename(columns=str).astype(object)
+    return words.apply(lambda column: column.map(lambda cell: "" if is_missing(cell) else to_word(cell)))
 
 
 def _to_numbers(words: Any) -> NDArray[Any]:

@@ -1,39 +1,46 @@
-"""From a description of a data set to a `Dataset`, or to one error that lists everything that is wrong.
-
-`DIR/prepared/NAME.npz` is read in place of a benchmark's own files: a file that numpy alone reads. It has the
-fingerprint of these, so that trials keep their keys, and a hash of its own arrays, which reveals damage.
-"""
+"""From files to rows: a description becomes a `Dataset`, or one error that lists everything that is wrong; a user's
+table or folder becomes `LabeledRows`."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import zipfile
-import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from seqdg.base import UsageError, count_things, replace_file
-from seqdg.data.dataset import READERS, Dataset, DataSpec, ProgressCallback
+from seqdg.base import UsageError, count_things, join_names, list_some, unknown
+from seqdg.data.columns import (
+    Column,
+    drop_missing,
+    has_codes,
+    is_missing,
+    means_missing,
+    parse_column,
+    rank_word,
+    to_words,
+)
+from seqdg.data.dataset import READERS, Dataset, DataSpec, ProgressCallback, find_prepared, read_prepared
 from seqdg.data.domain_rows import (
-    TRAIN,
     Contents,
+    DataCheck,
     DomainRows,
     Problem,
-    check_class_coverage,
+    check_contents,
     collect_rows,
     split_by_domain,
 )
+from seqdg.data.frame import Frame, note_columns
+from seqdg.data.table_files import TableFile, TableFormat, is_table, open_table
 
-PREPARED = "prepared"
-ARRAYS = ("x", "y", "domain", "validation", "group", "weight")
-FACTS = ("name", "domains", "classes", "fingerprint", "numbers", "notes", "groups", "parts")
+CLASS, NUMBER = TASKS = ("class", "number")  # what is predicted
+FEW = 10  # classes that are counted one by one
+MOST_NUMBERS = 20  # that a column of labels may hold; more are a measurement
+MANY_DOMAINS = 10  # from which on most of them may not have a single row
+MANY_CLASSES = 10  # from which on they need two rows each, on average
 
 
 def load_data(
@@ -70,8 +77,7 @@ def load_dataset(
     Images come as a read-only memory map of uint8, features as a float32 tensor. allow_partial: counts other than
     the published ones become notes. held_out: the domains that will be held out in turn; None: every one.
     """
-    contents = _read(spec, root, progress)
-    return _make_checked(spec.name, contents, check_contents(spec, contents, allow_partial, held_out))
+    return _make_checked(check_dataset(spec, root, allow_partial, progress, held_out))
 
 
 def check_dataset(
@@ -81,8 +87,18 @@ def check_dataset(
     progress: ProgressCallback | None = None,
     held_out: Sequence[str] | None = None,
 ) -> DataCheck:
-    """Check what `load_dataset` would load. This decodes every picture, so that a load after it is quick."""
-    return check_contents(spec, _read(spec, root, progress), allow_partial, held_out)
+    """Check what `load_dataset` would load. This decodes every picture, so that a load after it is quick.
+
+    A mistake that leaves nothing to read is the only problem.
+    """
+    try:
+        path = _locate(spec, root)
+        reader = import_module(READERS[spec.format or guess_format(path)])
+        contents: Contents = reader.read(path, spec, root, progress)
+    except UsageError as error:
+        none = np.empty(0, np.int64)
+        contents = Contents((), spec.classes, none, none, problems=[Problem(str(error))])
+    return check_contents(spec, contents, allow_partial, held_out)
 
 
 def make_dataset(
@@ -95,28 +111,17 @@ def make_dataset(
         shapes = f"{list(matrix.shape)}, {list(labels.shape)} and {list(domains.shape)}"
         raise UsageError(f"x, y and domain have shapes {shapes}: they must be [rows, features], [rows] and [rows].")
     contents = collect_rows(spec, *split_by_domain(DomainRows(matrix, labels), domains, spec, "The domain array"))
-    return _make_checked(spec.name, contents, check_contents(spec, contents, False, held_out))
+    return _make_checked(check_contents(spec, contents, False, held_out))
 
 
-def _make_checked(name: str, contents: Contents, check: DataCheck) -> Dataset:
-    if not check.ok:
+def _make_checked(check: DataCheck) -> Dataset:
+    if check.problems:
         raise UsageError(check.format_problems())
-    arrays = {key: getattr(contents, key) for key in ("x", "y", "domain", "validation", "group")}
+    arrays = {key: getattr(check.contents, key) for key in ("x", "y", "domain", "validation", "group")}
     tensors = {key: torch.from_numpy(v) for key, v in arrays.items() if v is not None and v.dtype != np.uint8}
-    facts = {key: getattr(contents, key) for key in ("domains", "classes", "numbers", "groups", "parts")}
-    return Dataset(name=name, fingerprint=contents.hash(), notes=check.notes, **{"x": contents.x, **tensors, **facts})
-
-
-def _read(spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
-    """Read a data set; a mistake that leaves nothing to read is the only problem."""
-    try:
-        path = _locate(spec, root)
-        reader = import_module(READERS[spec.format or guess_format(path)])
-        contents: Contents = reader.read(path, spec, root, progress)
-        return contents
-    except UsageError as error:
-        none = np.empty(0, np.int64)
-        return Contents((), spec.classes, none, none, problems=[Problem(str(error))])
+    facts = {key: getattr(check.contents, key) for key in ("domains", "classes", "numbers", "groups", "parts")}
+    made = {"x": check.contents.x, **tensors, **facts}
+    return Dataset(name=check.spec.name, fingerprint=check.fingerprint, notes=check.notes, **made)
 
 
 def _locate(spec: DataSpec, root: Path) -> Path:
@@ -134,170 +139,309 @@ def guess_format(path: Path) -> str:
     return next(name for name in reversed(READERS) if import_module(READERS[name]).recognizes(path))
 
 
-@dataclass(frozen=True)
-class DataCheck:
-    """The outcome of a check: what there is, and what is wrong with it."""
-
-    name: str
-    domains: tuple[str, ...]
-    classes: tuple[str, ...]
-    shape: tuple[int, ...]  # of one input
-    counts: Mapping[str, int]
-    published: Mapping[str, int]
-    validation: Mapping[str, int]  # rows of the official validation set
-    fingerprint: str  # of what there is; empty where it could not be read
-    known: str  # the fingerprint of the known copy, where there is one
-    problems: tuple[str, ...]
-    notes: tuple[str, ...]
-    is_regression: bool = False  # numbers are predicted, and no classes
+class LabeledRows(NamedTuple):
+    x: Any  # a table, or images (row, channel, height, width)
+    y: NDArray[Any]
+    domains: NDArray[Any]
+    notes: tuple[str, ...] = ()  # on how a file was read
+    weight: NDArray[np.float64] | None = None  # (row,) how much each counts; None: all the same
 
     @property
-    def ok(self) -> bool:
-        return not self.problems
-
-    def format_problems(self) -> str:
-        """Return the one problem; list several below a line that counts them."""
-        if len(self.problems) == 1:
-            return self.problems[0]
-        return "\n".join((f"{self.name}: {len(self.problems)} things are wrong with the data.", *self._list_problems()))
-
-    def format(self) -> str:
-        inputs = " x ".join(map(str, self.shape)) or "unknown"
-        what = "a number to predict" if self.is_regression else f"{len(self.classes)} classes"
-        lines = [f"{self.name}: {len(self.domains)} domains, {what}, inputs {inputs}"]
-        if self.classes:
-            lines.append(f"classes: {', '.join(self.classes)}")
-        rows = [["domain", "rows", "published", "train", "validation"]]
-        for domain in self.domains:
-            count, valid = self.counts.get(domain, 0), self.validation.get(domain)
-            split = ["-", "-"] if valid is None else [str(count - valid), str(valid)]
-            rows.append([domain, str(count), str(self.published.get(domain, "-")), *split])
-        widths = [max(len(row[i]) for row in rows) for i in range(5)]
-        for row in rows:
-            numbers = "  ".join(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
-            lines.append(f"  {row[0].ljust(widths[0])}  {numbers}")
-        lines += [f"note: {note}" for note in self.notes]
-        wrong = len(self.problems)
-        lines.append(f"{wrong} {'thing is' if wrong == 1 else 'things are'} wrong:" if wrong else "Nothing is wrong.")
-        if not wrong:
-            lines += self._compare_copies()
-        return "\n".join((*lines, *self._list_problems()))
-
-    def _compare_copies(self) -> list[str]:
-        """Say whether this is the known copy, or else whether the counts are as published."""
-        if self.known:
-            same = "the known copy" if self.fingerprint == self.known else "not the known copy"
-            return [f"This is {same} (fingerprint {self.fingerprint[:16]})."]
-        if not self.published:
-            return []
-        agree = all(self.counts.get(domain) == count for domain, count in self.published.items())
-        return [f"Counts are {'as published' if agree else 'not as published'}. There is no known copy to compare."]
-
-    def _list_problems(self) -> tuple[str, ...]:
-        return tuple(f"- {problem}" for problem in self.problems)
+    def is_regression(self) -> bool:
+        """True where y holds numbers to predict, not labels."""
+        return self.y.dtype.kind == "f"
 
 
-def check_contents(
-    spec: DataSpec, contents: Contents, allow_partial: bool, held_out: Sequence[str] | None
-) -> DataCheck:
-    """List everything that is wrong. held_out: the domains that will be held out in turn, None for every one."""
-    labels = contents.split(contents.y)
-    counts = {domain: len(y) for domain, y in labels.items()}
-    problems, notes = list(contents.problems), list(contents.notes)
-    validation: dict[str, int] = {}
-    if contents.validation is not None:
-        validation = {d: int(v.sum()) for d, v in contents.split(contents.validation).items()}
-        problems += _compare_counts(validation, spec.validation_counts, "validation row")
-        for i, (domain, count) in enumerate(validation.items()):
-            if counts[domain] and (not contents.parts or contents.parts[i] == TRAIN):
-                what = "train on" if count == counts[domain] else "validate on"
-                if count == counts[domain] or not (count or contents.parts):
-                    problems.append(Problem(f"The official split leaves {domain} no rows to {what}."))
-    problems += [
-        Problem(f"The domain '{d}' is empty: fill it or leave it out.") for d, count in counts.items() if not count
-    ]
-    if len(contents.y):
-        problems += _compare_counts(counts, spec.counts, "row")
-        held = contents.domains if held_out is None else held_out
-        held = () if contents.parts else held  # a fixed split holds none out
-        if len(counts) == 1 and held:
-            text = f"There is only the domain '{contents.domains[0]}': to hold it out, at least one other is needed."
-            problems.append(Problem(text))
-        if not spec.is_regression:
-            wrong, remarks = check_class_coverage(labels, contents.classes, held)
-            problems, notes = problems + wrong, notes + remarks
-        if spec.class_count not in (None, len(contents.classes)):
-            text = f"The number of classes is {len(contents.classes)} where {spec.class_count} are published."
-            problems.append(Problem(text, partial=True))
-    fingerprint = contents.hash() if contents.content else ""
-    if spec.fingerprint and fingerprint and fingerprint != spec.fingerprint:
-        notes.append(
-            f"This is another copy than the known one: its fingerprint is {fingerprint[:16]}, not "
-            f"{spec.fingerprint[:16]}."
+def read_rows(
+    path: Path,
+    label: str | None,
+    domain: str | None,
+    ignore: Sequence[str] = (),
+    progress: ProgressCallback | None = None,
+    *,
+    ids: Sequence[str] = (),
+    only: Collection[str] | None = None,
+    types: Mapping[str, str] | None = None,
+    na: Sequence[str] = (),
+    encoding: str = "",
+    task: str | None = None,
+    weight: str | None = None,
+    drop_unlabeled: bool = False,
+) -> LabeledRows:
+    """Read a table with columns for label and domain, or pictures in <domain>/<class>/.
+
+    ignore, ids: columns that are no features.   only: the only ones that are; None: all others.
+    types: by column, of `columns.TYPES`.
+    na: text and numbers that mean missing, besides the usual ones.   encoding: of a file of text; empty: guessed.
+    task: `class`, `number`, or None to tell it from the labels.
+    weight: the column that says how much each row counts.
+    drop_unlabeled: leave out rows of a table that have no label.
+    """
+    if not path.exists():
+        raise UsageError(
+            f"There is no {path}. Give a table, such as a .csv or .parquet file, or a folder or .zip of images."
         )
-    excused = [p for p in problems if p.partial and allow_partial]
-    return DataCheck(
-        name=spec.name,
-        domains=contents.domains,
-        classes=contents.classes,
-        shape=() if contents.x is None else tuple(contents.x.shape[1:]),
-        counts=counts,
-        published=spec.counts,
-        validation=validation,
-        fingerprint=fingerprint,
-        known=spec.fingerprint,
-        problems=tuple(dict.fromkeys(p.text for p in problems if p not in excused)),
-        notes=tuple(dict.fromkeys(notes + [f"Partial data: {p.text}" for p in excused])),
-        is_regression=spec.is_regression,
+    if not is_table(path):
+        return _read_images(path, progress)
+    table, types = open_table(path, TableFormat(encoding=encoding)), types or {}
+    dropped = {*ignore, *ids, *(name for name in table.names if only is not None and name not in {*only, weight})}
+    if task not in (None, *TASKS):
+        raise unknown("task", str(task), TASKS)
+    if label is None:
+        raise UsageError("Which column holds the labels? Give it with --label.")
+    if domain is None:
+        raise UsageError(
+            "Which column says where a row is from, such as the hospital or the device? Give it with --domain."
+        )
+    roles = [label, domain, *([] if weight is None else [weight])]
+    table.require((*roles, *ignore, *ids, *types))
+    if weight is not None and weight in {label, domain, *dropped}:
+        raise UsageError(f"'{weight}' is the column of weights, and has another part too: give it one of them.")
+    if label == domain:
+        raise UsageError(
+            f"'{label}' is the column of labels and of domains: give --domain the one that says where from."
+        )
+    parts = (("--label", ("words", "number")), ("--domain", ("words",)), ("--weight", ("number",)))
+    for name, (option, allowed) in zip(roles, parts, strict=False):  # there may be no weights
+        if types.get(name, allowed[0]) not in allowed:
+            raise UsageError(f"'{name}' is given as {option}, so that its type can only be: {', '.join(allowed)}.")
+    frame = read_frame(table, dropped - {label, domain}, types, codes=(label, domain))
+    weights, notes = None, table.notes
+    by_name = {n: drop_missing(c, na) for n, c in zip(frame.names, frame.columns, strict=True)}
+    labels = by_name[label] if types.get(label) == "words" else parse_column(by_name[label])
+    if drop_unlabeled:
+        kept = np.flatnonzero([not is_missing(value) for value in labels.tolist()])
+        if not len(kept):
+            raise UsageError(f"Column '{label}' has no label in any row: name another with --label.")
+        if len(kept) < len(labels):
+            notes = (*notes, f"{count_things(len(labels) - len(kept), 'row')} without a label left out.")
+        frame, labels, by_name = frame.take(kept), labels[kept], {name: c[kept] for name, c in by_name.items()}
+    if weight is not None:
+        weights = make_weights(weight, parse_column(by_name[weight]), frame.row_numbers)
+    x = frame.without(roles)
+    if not x.names:
+        raise UsageError(f"{path.name} has no column beside those of label and domain: there is nothing to learn from.")
+    task = choose_task(label, labels) if task is None else task
+    labels = by_name[label] if task == CLASS and has_codes(by_name[label]) else labels
+    domains = to_words(by_name[domain])
+    check_domains(domains.tolist(), frame.row_numbers)
+    check_domain_sizes(f"Column '{domain}'", len(set(domains.tolist())), len(domains))
+    y = make_numbers(label, labels, frame.row_numbers) if task == NUMBER else make_labels(labels)
+    if task == CLASS:
+        numbers = ", or predict the number with --task number" if labels.dtype.kind == "f" else ""
+        check_class_sizes(f"Column '{label}'", y, f"Name another column with --label{numbers}.")
+    features = {name: kind for name, kind in types.items() if name not in roles}
+    return LabeledRows(x.decide_types(features, na, is_text=True), y, domains, notes, weights)
+
+
+def _read_images(path: Path, progress: ProgressCallback | None) -> LabeledRows:
+    """Read pictures in <domain>/<class>/."""
+    if guess_format(path) != "images":
+        raise UsageError(f"{path} holds feature files: read them in Python and give DomainClassifier arrays.")
+    dataset = load_dataset(
+        DataSpec(path.stem, (path.name,), format="images"), path.parent, False, progress, held_out=()
+    )
+    classes, domains = (np.array(names, dtype=object) for names in (dataset.classes, dataset.domains))
+    return LabeledRows(dataset.x, classes[dataset.y.numpy()].astype(str), domains[dataset.domain.numpy()])
+
+
+def read_frame(table: TableFile, but: Collection[str], types: Mapping[str, str], codes: Collection[str] = ()) -> Frame:
+    """Read all rows of a table as the text they are written with, before anything is decided about its columns.
+
+    codes: columns of names, such as those of domains: 007 stays what it is.
+    """
+    ignored = {name for name, kind in types.items() if kind == "ignore"}
+    text = [name for name, kind in types.items() if kind == "words"]
+    return table.read(but={*but, *ignored}, text=text, codes=codes)
+
+
+def check_table(
+    path: Path,
+    label: str | None,
+    domain: str | None,
+    ignore: Sequence[str],
+    types: Mapping[str, str],
+    na: Sequence[str],
+    encoding: str = "",
+    weight: str | None = None,
+    **options: Any,
+) -> str:
+    """Say what each column of a table holds, and, where they are named, how many rows each domain has of each class.
+
+    options: the others of `read_rows`.
+    """
+    table = open_table(path, TableFormat(encoding=encoding))
+    if label is not None and domain is not None:
+        rows = read_rows(path, label, domain, ignore, types=types, na=na, encoding=encoding, weight=weight, **options)
+        frame, read, counts = rows.x, rows.notes, _count_rows(rows)
+        names = [] if rows.is_regression else sorted(set(map(str, rows.y.tolist())))
+        notes = [*note_missing_labels(rows.y), *note_spellings("class", names)]
+        notes += [*note_spellings("domain", sorted(set(rows.domains.tolist()))), *note_columns(frame, rows.domains)]
+    else:
+        roles = {name for name in (label, domain, weight) if name is not None}
+        table.require((*roles, *ignore, *types))
+        frame = read_frame(table, {*ignore, *roles}, types).decide_types(types, na, is_text=True)
+        read, counts, notes = table.notes, [], note_columns(frame)
+    width = max(len(name) for name in frame.names)
+    lines = [f"{path.name}: {count_things(len(frame), 'row')}, {count_things(len(table.names), 'column')}", *read]
+    lines += [f"  {t.name:<{width}}  {t.describe()}" for t in frame.types or ()]
+    return "\n".join([*lines, *counts, *(f"note: {note}" for note in notes)])
+
+
+def _count_rows(rows: LabeledRows) -> list[str]:
+    """List the domains with their rows of every class, or with where their numbers lie; of many classes, with their
+    rows alone."""
+    classes = [] if rows.is_regression else np.unique(rows.y).tolist()
+    many = count_things(len(classes), "class").replace("classs", "classes")
+    lines = [f"{many}: {list_some(classes)}"]
+    if rows.is_regression:
+        lines = [f"a number to predict, from {rows.y.min():.4g} to {rows.y.max():.4g}, mean {rows.y.mean():.4g}"]
+    for name in sorted(set(rows.domains.tolist()), key=rank_word):
+        y = rows.y[rows.domains == name]
+        more = ", ".join(f"{c} {int((y == c).sum())}" for c in classes) if len(classes) <= FEW else ""
+        more = f"mean {y.mean():.4g}, deviation {y.std():.4g}" if rows.is_regression else more
+        lines.append(f"  {name}: {count_things(len(y), 'row')}" + (f" ({more})" if more else ""))
+    return lines
+
+
+def choose_task(name: str, column: Column) -> str:
+    """Tell whether labels name classes or are numbers to predict; raise a UsageError where both may be meant.
+
+    Words, and up to 20 different numbers, are classes. More, with fractions, are numbers. Whole ones, such as ages, may
+    be either.
+    """
+    if column.dtype.kind != "f":
+        return CLASS
+    known = np.unique(column[np.isfinite(column)])
+    if len(known) <= MOST_NUMBERS:
+        return CLASS
+    if (known != np.floor(known)).any():
+        return NUMBER
+    if len(column) < 2 * len(known):  # too few rows of each to be classes
+        other = "name another column with --label if it is an identifier of rows"
+    else:
+        other = "--task class if each names a class"
+    raise UsageError(
+        f"Column '{name}' has {len(known)} different whole numbers in {len(column)} rows: say --task number to predict "
+        f"the number, or {other}."
     )
 
 
-def _compare_counts(counts: Mapping[str, int], published: Mapping[str, int], what: str) -> list[Problem]:
+def make_numbers(name: str, column: Column, row_numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the numbers of a column to predict; raise a UsageError where a row has none.
+
+    row_numbers: (row,) in the user's table, for the error message.
+    """
+    if column.dtype.kind != "f":
+        first = next((str(v) for v in column.tolist() if v is not None), "")
+        raise UsageError(
+            f"Column '{name}' does not hold numbers alone, for example '{first[:40]}': fix it, say with --na which "
+            "text means missing, or predict classes with --task class."
+        )
+    lacking = row_numbers[~np.isfinite(column)]
+    if len(lacking):
+        raise UsageError(
+            f"Column '{name}' has no number in {count_things(len(lacking), 'row')} (from 0: {list_some(lacking)}): "
+            "fill it in, or leave these rows out with --drop-unlabeled."
+        )
+    return column.astype(np.float64)
+
+
+def make_weights(name: str, column: Column, row_numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the weights of rows; raise a UsageError unless they are numbers of at least 0, and not all 0.
+
+    row_numbers: (row,) in the user's table, for the error message.
+    """
+    if column.dtype.kind != "f":
+        first = next((str(v) for v in column.tolist() if v is not None), "")
+        raise UsageError(f"The column of weights, '{name}', does not hold numbers alone, for example '{first[:40]}'.")
+    wrong = row_numbers[~(np.isfinite(column) & (column >= 0))]
+    if len(wrong):
+        raise UsageError(
+            f"The column of weights, '{name}', is empty or below 0 in {count_things(len(wrong), 'row')} (from 0: "
+            f"{list_some(wrong)}): give numbers of at least 0, and 0 to rows that shall not count."
+        )
+    if not column.any():
+        raise UsageError(f"The column of weights, '{name}', is 0 in every row: no row counts.")
+    return column.astype(np.float64)
+
+
+def make_labels(column: Column) -> NDArray[Any]:
+    """Return the labels of a column: whole numbers, or words."""
+    column = to_words(column) if column.dtype.kind == "M" else column
+    check_labels(column.tolist(), "leave them out with --drop-unlabeled")
+    if column.dtype == object:
+        return column.astype(str)
+    whole = np.isfinite(column).all() and (column == np.floor(column)).all()
+    return column.astype(np.int64) if whole else to_words(column).astype(str)
+
+
+def note_spellings(what: str, names: Iterable[str]) -> list[str]:
+    """Return a note where names differ by case, spaces or leading zeros alone. what: they name, `class` or `domain`."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        plain = "".join(str(name).casefold().split())
+        alike.setdefault(plain.lstrip("0") or plain, []).append(str(name))
+    groups = [" and ".join(repr(name) for name in group) for group in alike.values() if len(group) > 1]
+    if not groups:
+        return []
+    each = f"Is each a {what} of its own?"
+    return [f"Names that differ by case, spaces or leading zeros alone: {list_some(groups)}. {each} If not, fix them."]
+
+
+def note_missing_labels(y: NDArray[Any]) -> list[str]:
+    """Return a note where labels that elsewhere mean missing, such as NA, are classes among others."""
+    names = sorted(map(str, set(y.tolist()))) if y.dtype.kind in "OU" else []
+    signs = [name for name in names if means_missing(name)]
+    if not signs or len(names) == len(signs):
+        return []
+    said = join_names([repr(name) for name in signs])
+    what = f"The label {said} counts as a class" if len(signs) == 1 else f"The labels {said} count as classes"
     return [
-        Problem(f"{domain} has {count_things(counts[domain], what)} where {right} are published.", partial=True)
-        for domain, right in published.items()
-        if counts.get(domain, right) != right
+        f"{what}. Where that means that there is no label, leave these rows out, on the command line by --na "
+        f"'{','.join(name.strip() for name in signs)}' --drop-unlabeled."
     ]
 
 
-def find_prepared(root: Path | None, name: str) -> Path | None:
-    """Find the prepared file of a benchmark below the folder of the data."""
-    path = None if root is None else root / PREPARED / f"{name}.npz"
-    return path if path is not None and path.is_file() else None
+def check_domains(domains: Sequence[Any], row_numbers: Iterable[int] | None = None) -> None:
+    """Raise a UsageError unless every row has a domain. row_numbers: in the user's table; None: 0, 1, 2, ..."""
+    numbered = zip(range(len(domains)) if row_numbers is None else row_numbers, domains, strict=True)
+    lacking = [number for number, value in numbered if is_missing(value)]
+    if lacking:
+        raise UsageError(
+            f"There is no domain for {count_things(len(lacking), 'row')} (from 0: {list_some(lacking)}): "
+            "name it for every row."
+        )
 
 
-def write_prepared(dataset: Dataset, root: Path, name: str) -> Path:
-    """Write a data set below a folder; one of images is refused."""
-    if dataset.is_image:
-        raise UsageError(f"{name} has images, which are read from their own files anywhere.")
-    arrays = {k: np.asarray(getattr(dataset, k)) for k in ARRAYS if getattr(dataset, k) is not None}
-    facts = {k: getattr(dataset, k) for k in FACTS}
-    path = root / PREPARED / f"{name}.npz"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file(path) as file:
-        stored: dict[str, Any] = {**arrays, "facts": np.array(json.dumps({**facts, "hash": _hash_arrays(arrays)}))}
-        np.savez_compressed(file, **stored)
-    return path
+def check_domain_sizes(what: str, domains: int, rows: int) -> None:
+    """Raise a UsageError where most domains have one row, of which nothing can be learned. what: names them."""
+    if domains >= MANY_DOMAINS and rows < 2 * domains:
+        raise UsageError(
+            f"{what} has {domains} different domains in {rows} rows, so that most have one row: is it an identifier of "
+            "rows? A domain is where many rows are from, such as the hospital, the device or the year."
+        )
 
 
-def read_prepared(path: Path, known: str = "") -> Dataset:
-    """Read a prepared data set. known: the fingerprint that it must have, where there is one."""
-    damaged = UsageError(f"{path} is damaged, or of other data. Prepare it again, or remove it.")
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            facts: dict[str, Any] = json.loads(str(stored["facts"]))
-            arrays = {k: stored[k] for k in ARRAYS if k in stored}
-    except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error):
-        raise damaged from None
-    if facts.pop("hash") != _hash_arrays(arrays) or (known and facts["fingerprint"] != known):
-        raise damaged
-    tuples = {k: tuple(v) for k, v in facts.items() if isinstance(v, list)}
-    return Dataset(**{**facts, **tuples, **{k: torch.from_numpy(v) for k, v in arrays.items()}})
+def check_class_sizes(what: str, y: NDArray[Any], cure: str) -> None:
+    """Raise a UsageError where labels look like identifiers: many classes, with fewer than two rows each on average.
+
+    what: holds the labels, at the start of the sentence.   cure: what to do about it, at its end.
+    """
+    _, rows = np.unique(y, return_counts=True)
+    if len(rows) >= MANY_CLASSES and len(y) < 2 * len(rows):
+        single = "each of them" if (rows == 1).all() else f"{int((rows == 1).sum())} of them"
+        raise UsageError(
+            f"{what} has {len(rows)} different labels in {len(y)} rows, {single} in a single row: nothing can be "
+            f"learned about such classes. Is it an identifier of rows? {cure}"
+        )
 
 
-def _hash_arrays(arrays: dict[str, Any]) -> str:
-    digest = hashlib.sha256()
-    for name, array in arrays.items():
-        digest.update(f"{name} {array.dtype} {array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
+def check_labels(y: Sequence[Any], remedy: str = "leave them out") -> None:
+    """Raise a UsageError unless every row has a label."""
+    lacking = [i for i, value in enumerate(y) if is_missing(value)]
+    if lacking:
+        raise UsageError(
+            f"Input y contains NaN: {count_things(len(lacking), 'row')} without a label (from 0: "
+            f"{list_some(lacking)}). Label them or {remedy}."
+        )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import os
 import shutil
 import sys
@@ -19,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.lib import format as npy
@@ -237,17 +238,25 @@ def fill_pixels(
     progress: ProgressCallback | None,
 ) -> None:
     """Add the pixels of every picture, from the cache or decoded into it, or which files cannot be decoded."""
-    content = _hash_pictures(container, pictures)
-    key = hashlib.sha256(f"{VERSION} {content} {size}".encode()).hexdigest()[:32]
-    path = find_cache_folder() / f"{key}.npy"
-    contents.x = _open_cache(path, len(pictures))
-    if contents.x is None:
-        require_pillow()
-        with _lock(path):
-            contents.x = _open_cache(path, len(pictures))  # another process may have made it meanwhile
-            if contents.x is None:
-                contents.problems += _decode_all(container, [p.file for p in pictures], size, path, progress)
-                contents.x = _open_cache(path, len(pictures))
+    folder = find_cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        content = _hash_pictures(container, pictures)
+        key = hashlib.sha256(f"{VERSION} {content} {size}".encode()).hexdigest()[:32]
+        path = folder / f"{key}.npy"
+        contents.x = _open_cache(path, len(pictures))
+        if contents.x is None:
+            require_pillow()
+            with _lock(path):
+                contents.x = _open_cache(path, len(pictures))  # another process may have made it meanwhile
+                if contents.x is None:
+                    contents.problems += _decode_all(container, [p.file for p in pictures], size, path, progress)
+                    contents.x = _open_cache(path, len(pictures))
+    except OSError as error:
+        raise UsageError(
+            f"The cache cannot be written to {folder}: {error.strerror or error}. Make room there, or set SEQDG_CACHE "
+            "to another folder."
+        ) from error
     if contents.x is not None:
         contents.content = f"{content} {contents.x.shape}"
 
@@ -268,7 +277,7 @@ def _hash_pictures(container: Container, pictures: Sequence[PictureFile]) -> str
         line = f"{picture.domain}/{picture.label}/{name}\0{picture.file.size} {checksum:08x}\n"
         digest.update(line.encode())
     if stamp:
-        with _write(known) as out:
+        with replace_file(known) as out:
             out.write(digest.hexdigest().encode())
     return digest.hexdigest()
 
@@ -292,10 +301,13 @@ def _decode_all(
         shape = (len(files), 3, size, size)
         broken: list[Problem] = []
         block = max(count_cores(), BLOCK // (3 * size * size))
-        with _write(path, int(np.prod(shape, dtype=np.int64))) as out:
+        _remove_abandoned(path.parent)
+        if shutil.disk_usage(path.parent).free < (needs := math.prod(shape)):
+            raise OSError(f"the disk has too little room for {needs / 2**30:.1f} GiB")
+        with replace_file(path) as out:
             npy.write_array_header_1_0(out, {"descr": "|u1", "fortran_order": False, "shape": shape})
             for start in range(0, len(files), block):
-                results = pool.map(lambda file: _decode(container, file, size), files[start : start + block])
+                results = pool.map(lambda file: decode_file(container, file, size), files[start : start + block])
                 for done, result in enumerate(results, start + 1):
                     if isinstance(result, Problem):
                         broken.append(result)
@@ -308,7 +320,8 @@ def _decode_all(
     return broken
 
 
-def _decode(container: Container, file: File, size: int) -> Pixels | Problem:
+def decode_file(container: Container, file: File, size: int) -> Pixels | Problem:
+    """Decode a picture of a folder or a zip; return what is wrong where that cannot be done."""
     try:
         if file.size > LARGEST:
             raise ValueError(f"{file.size} bytes")
@@ -332,12 +345,7 @@ def _measure_side(container: Container, file: File) -> int:
 def _lock(path: Path) -> Iterator[None]:
     """Let one process in at a time, so that a set is decoded once. The lock of a process that dies is released."""
     place = path.with_suffix(".lock")
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        lock = place.open("a")
-    except OSError as error:
-        raise _explain(path, 0, error) from error
-    with lock:
+    with place.open("a") as lock:
         with suppress(ImportError, OSError):  # without locks each process makes the file, and the last one's stays
             import fcntl
 
@@ -348,30 +356,8 @@ def _lock(path: Path) -> Iterator[None]:
             place.unlink(missing_ok=True)
 
 
-@contextmanager
-def _write(path: Path, needs: int = 0) -> Iterator[BinaryIO]:
-    """Open a new file of the cache, which is there whole or not at all. needs: the bytes that it will take."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(path.parent)
-        if shutil.disk_usage(path.parent).free < needs:
-            raise OSError("the disk has too little room")
-        with replace_file(path) as file:
-            yield file
-    except OSError as error:
-        raise _explain(path, needs, error) from error
-
-
 def _remove_abandoned(folder: Path) -> None:
     for left in folder.glob(f"*{UNFINISHED}"):
-        try:
+        with suppress(OSError):  # another process was quicker
             if time.time() - left.stat().st_mtime > ABANDONED:
                 left.unlink()
-        except OSError:  # another process was quicker
-            continue
-
-
-def _explain(path: Path, needs: int, error: OSError) -> UsageError:
-    room = f" ({needs / 2**30:.1f} GiB)" if needs else ""
-    place = f"The cache{room} cannot be written to {path.parent}: {error.strerror or error}."
-    return UsageError(f"{place} Make room there, or set SEQDG_CACHE to another folder.")

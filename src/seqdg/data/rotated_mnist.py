@@ -11,7 +11,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import zlib
-from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 
@@ -47,15 +46,9 @@ def load() -> Dataset:
     content = hashlib.sha256()
     for array in (x, y, domain):
         content.update(f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
-    return Dataset(
-        name="rotated-mnist",
-        domains=DOMAINS,
-        classes=CLASSES,
-        x=torch.from_numpy(x.reshape(len(x), -1)).to(torch.float32) / 255,
-        y=torch.from_numpy(y).to(torch.int64),
-        domain=torch.from_numpy(domain).to(torch.int64),
-        fingerprint=content.hexdigest(),
-    )
+    pixels = torch.from_numpy(x.reshape(len(x), -1)).to(torch.float32) / 255
+    labels, domains = torch.from_numpy(y).long(), torch.from_numpy(domain).long()
+    return Dataset("rotated-mnist", DOMAINS, CLASSES, pixels, labels, domains, content.hexdigest())
 
 
 def load_colored() -> Dataset:
@@ -83,15 +76,9 @@ def load_colored() -> Dataset:
     content = hashlib.sha256(f"{digits.fingerprint} colored".encode())
     for array in (y, color, domain):
         content.update(array.tobytes())
-    return Dataset(
-        name="colored-mnist",
-        domains=COLORED_DOMAINS,
-        classes=COLORED_CLASSES,
-        x=torch.from_numpy(x.reshape(len(x), -1)),
-        y=torch.from_numpy(y.astype(np.int64)),
-        domain=torch.from_numpy(domain),
-        fingerprint=content.hexdigest(),
-    )
+    arrays = (x.reshape(len(x), -1), y.astype(np.int64), domain)
+    inputs, labels, domains = (torch.from_numpy(array) for array in arrays)
+    return Dataset("colored-mnist", COLORED_DOMAINS, COLORED_CLASSES, inputs, labels, domains, content.hexdigest())
 
 
 def turn_back(digits: Dataset) -> NDArray[np.float32]:
@@ -151,7 +138,10 @@ def read_mnist(path: Path) -> tuple[Digits, NDArray[np.uint8]]:
 
 def _read_idx(folder: Path, name: str, axes: int) -> NDArray[np.uint8]:
     """Read one file of MNIST: four bytes that say what it is, four for each length, then a byte for each number."""
-    path = _find(folder, (name, f"{name}.gz", name.replace("-idx", ".idx"), f"raw/{name}", f"raw/{name}.gz"))
+    names = (name, f"{name}.gz", name.replace("-idx", ".idx"), f"raw/{name}", f"raw/{name}.gz")
+    path = next((folder / other for other in names if (folder / other).is_file()), None)
+    if path is None:
+        raise UsageError(f"There is no {name} (nor {name}.gz) in {folder}, nor in raw below it.")
     try:
         data = path.read_bytes()
         data = gzip.decompress(data) if path.suffix == ".gz" else data
@@ -161,14 +151,6 @@ def _read_idx(folder: Path, name: str, axes: int) -> NDArray[np.uint8]:
     if len(head) != axes + 1 or head[0] != MAGIC[axes] or len(data) != head.nbytes + np.prod(head[1:], dtype=np.int64):
         raise UsageError(f"{path} is no file of MNIST, or only a part of one: download it again.")
     return np.frombuffer(data, dtype=np.uint8, offset=head.nbytes).reshape(head[1:])
-
-
-def _find(folder: Path, names: Iterable[str]) -> Path:
-    choices = [folder / name for name in names]
-    for path in choices:
-        if path.is_file():
-            return path
-    raise UsageError(f"There is no {choices[0].name} (nor {choices[0].name}.gz) in {folder}, nor in raw below it.")
 
 
 BUNDLED = {"rotated-mnist": load, "colored-mnist": load_colored}

@@ -9,17 +9,15 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
-import io
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
@@ -85,6 +83,17 @@ class TableFile:
     notes: tuple[str, ...] = ()  # on what was guessed
     whole: Any = None  # the rows as a table of pyarrow, where the format is not read in batches
 
+    def __post_init__(self) -> None:
+        twice = [name for i, name in enumerate(self.names) if name in self.names[:i]]
+        if twice:
+            raise UsageError(f"{self.path} has two columns '{twice[0]}': rename one.")
+
+    def require(self, names: Iterable[str]) -> None:
+        """Raise a UsageError where the table lacks one of these columns."""
+        for name in names:
+            if name not in self.names:
+                raise unknown("column", name, self.names, owner=self.path.name)
+
     def read(self, but: Collection[str] = (), text: Collection[str] = (), codes: Collection[str] = ()) -> Frame:
         """Read all rows: columns are numbers where every cell is a plain number, else text, or of the file's own type.
 
@@ -117,7 +126,7 @@ class TableFile:
 
         names, first = [name for name in self.names if name in set(wanted)], 0
         if not names:
-            raise unknown("column", wanted[0], self.names, owner=self.path.name)
+            self.require(wanted)
         for batch in self._read_arrow(list(dict.fromkeys([*names, *raw])), progress):
             frame = _make_frame(pa.Table.from_batches([batch]).select(names), set(names) - set(numeric))
             rows = first + np.arange(len(frame))
@@ -175,7 +184,7 @@ class TableFile:
             copy = Path(folder) / "table.csv"
             try:
                 with (
-                    open_text(self.path, self.form.encoding) as source,
+                    open_file(self.path, "rt", encoding=self.form.encoding, newline="") as source,
                     copy.open("w", encoding="utf-8", newline="") as target,
                 ):
                     if has_blanks:
@@ -184,7 +193,7 @@ class TableFile:
                     else:
                         shutil.copyfileobj(source, target, 2**20)
             except (UnicodeError, EOFError, csv.Error) as error:
-                raise _refuse_text(self.path, self.form.encoding, error) from None
+                raise _refuse(self.path, error, self.form.encoding) from None
             yield copy
 
     def _read_parquet(self, names: Sequence[str], progress: ProgressCallback) -> Iterator[Any]:
@@ -240,19 +249,18 @@ def open_table(path: Path, form: TableFormat | None = None, may_lack_header: boo
     else:
         whole = read_arff(path) if kind == ".arff" else read_excel(path)
         names = tuple(whole.column_names)
-    _check_names(path, names)
     return TableFile(path, names, form, whole=whole)
 
 
 def _open_text_table(path: Path, form: TableFormat, may_lack_header: bool) -> TableFile:
     kind, encoding = get_kind(path), find_encoding(path, form.encoding)
     try:
-        with open_text(path, encoding) as file:
+        with open_file(path, "rt", encoding=encoding, newline="") as file:
             head = list(islice(file, SAMPLE))
         separator = form.separator or _guess_separator(head, SEPARATED[kind])
         names = tuple(next(iter(split_rows(head, separator, strip=kind == ".data")), ()))
     except (OSError, UnicodeError, EOFError, csv.Error) as error:
-        raise _refuse_text(path, encoding, error) from None
+        raise _refuse(path, error, encoding) from None
     if not names:
         raise UsageError(f"{path} is empty: its first line must name the columns.")
     decimal = "," if separator != "," and _has_decimal_commas(head, separator) else "."
@@ -276,14 +284,7 @@ def _open_text_table(path: Path, form: TableFormat, may_lack_header: bool) -> Ta
                 f"{path} has one column, '{names[0]}': its columns seem to be separated by {word}. Save it with commas "
                 "between columns and as many cells in every row."
             )
-    _check_names(path, names)
     return TableFile(path, names, form, has_header, decimal, notes)
-
-
-def _check_names(path: Path, names: Sequence[str]) -> None:
-    twice = [name for i, name in enumerate(names) if name in names[:i]]
-    if twice:
-        raise UsageError(f"{path} has two columns '{twice[0]}': rename one.")
 
 
 def _is_row(names: Sequence[str]) -> bool:
@@ -295,20 +296,16 @@ def _is_row(names: Sequence[str]) -> bool:
     return numbers != list(range(len(numbers)))
 
 
-def _refuse(path: Path, error: BaseException) -> UsageError:
+def _refuse(path: Path, error: BaseException, encoding: str = "") -> UsageError:
     first = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return UsageError(f"{path} cannot be read as a {get_kind(path)} table ({first}).")
+    written = f" in {'UTF-8' if encoding == UTF8 else encoding}" if encoding else ""
+    return UsageError(f"{path} cannot be read as a {get_kind(path)} table{written} ({first}).")
 
 
-def _refuse_text(path: Path, encoding: str, error: BaseException) -> UsageError:
-    name = " in UTF-8" if encoding == UTF8 else f" in {encoding}" if encoding else ""
-    return UsageError(f"{path} cannot be read as a table of text{name} ({error}).")
-
-
-def open_text(path: Path, encoding: str) -> IO[str]:
-    """Open a file of text, whole or compressed."""
+def open_file(path: Path, mode: str = "rb", **options: Any) -> IO[Any]:
+    """Open a file, whole or compressed."""
     opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
-    file: IO[str] = opener(path, "rt", encoding=encoding, newline="")
+    file: IO[Any] = opener(path, mode, **options)
     return file
 
 
@@ -324,12 +321,11 @@ def find_encoding(path: Path, asked: str = "") -> str:
             raise UsageError(
                 f"There is no encoding '{asked}'. Usual ones are utf-8, utf-16, cp1252 and latin-1."
             ) from None
-    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
     try:
-        with opener(path, "rb") as file:
+        with open_file(path) as file:
             content = file.read(LOOK)
     except (OSError, EOFError) as error:
-        raise _refuse_text(path, "", error) from None
+        raise _refuse(path, error) from None
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     if b"\0" in content[:1000]:  # every second byte of western text in UTF-16
@@ -385,23 +381,23 @@ def _has_decimal_commas(lines: Sequence[str], separator: str) -> bool:
 def read_arff(path: Path) -> Any:
     """Read an ARFF file, where `?` means missing. scipy reads numbers and nominal text, and neither free text nor
     sparse rows."""
+    import pandas
     import pyarrow as pa
     from scipy.io import arff
 
     try:
         with path.open(encoding="utf-8") as file:
-            rows, about = arff.loadarff(file)
+            rows, _ = arff.loadarff(file)
     except NotImplementedError as error:
         raise UsageError(
             f"{path} has a kind of column that scipy does not read ({error}): save the table as a .csv."
         ) from None
     except (arff.ArffError, StopIteration, ValueError, IndexError) as error:
         raise _refuse(path, error) from None
-    columns = {name: rows[name] for name in about.names()}
-    for name, kind in zip(about.names(), about.types(), strict=True):
-        if kind == "nominal":
-            columns[name] = [None if value == b"?" else value.decode() for value in rows[name].tolist()]
-    return pa.table(columns)
+    frame = pandas.DataFrame(
+        {n: np.char.decode(rows[n], "utf-8") if rows[n].dtype.kind == "S" else rows[n] for n in rows.dtype.names}
+    )
+    return pa.Table.from_pandas(frame.replace("?", None), preserve_index=False)
 
 
 def read_excel(path: Path) -> Any:
@@ -457,63 +453,39 @@ def _make_column(name: str, array: Any, is_text: bool) -> Column:
     return cells
 
 
-class TableWriter:
-    """Predictions to a `.csv` or `.parquet`, batch by batch; the file is there once all of it is.
+@contextmanager
+def open_writer(path: Path) -> Iterator[Callable[[Mapping[str, NDArray[Any]]], None]]:
+    """Yield a function that writes some rows of predictions to a `.csv` or `.parquet`; the file is there once all of
+    it is.
 
     To the path `-`, standard output, they are written as a .csv.
     """
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+    from pyarrow import parquet
 
-    def __init__(self, path: Path) -> None:
-        if path.suffix.lower() not in WRITTEN and path != STDOUT:
-            raise UsageError(
-                f"Predictions are written to a .csv or a .parquet file, or to standard output (-), not to {path.name}."
-            )
-        self.path = path
-        self._stack = ExitStack()
-        self._writer: Any = None
-        self._is_first = True
+    if path.suffix.lower() not in WRITTEN and path != STDOUT:
+        raise UsageError(
+            f"Predictions are written to a .csv or a .parquet file, or to standard output (-), not to {path.name}."
+        )
+    if not path.parent.is_dir():
+        raise UsageError(f"There is no folder {path.parent} to write to.")
+    writer: Any = None
 
-    def __enter__(self) -> TableWriter:
-        if not self.path.parent.is_dir():
-            raise UsageError(f"There is no folder {self.path.parent} to write to.")
-        return self
-
-    def write(self, columns: Mapping[str, NDArray[Any]]) -> None:
-        import pyarrow as pa
-        from pyarrow import csv as arrow_csv
-        from pyarrow import parquet
-
+    def write(columns: Mapping[str, NDArray[Any]]) -> None:
+        nonlocal writer
         arrays = {n: v if isinstance(v, pa.Array | pa.ChunkedArray) else pa.array(v) for n, v in columns.items()}
         table = pa.table(arrays)
-        with self._explain_errors():
-            if self.path == STDOUT:
-                text = io.BytesIO()
-                arrow_csv.write_csv(table, text, arrow_csv.WriteOptions(include_header=self._is_first))
-                sys.stdout.write(text.getvalue().decode())
-                self._is_first = False
-                return
-            if self._writer is None:
-                kind = parquet.ParquetWriter if self.path.suffix.lower() == ".parquet" else arrow_csv.CSVWriter
-                self._writer = kind(self._stack.enter_context(replace_file(self.path)), table.schema)
-            self._writer.write_table(table)
+        if writer is None:
+            file = sys.stdout.buffer if path == STDOUT else stack.enter_context(replace_file(path))
+            kind = parquet.ParquetWriter if path.suffix.lower() == ".parquet" else arrow_csv.CSVWriter
+            writer = stack.enter_context(kind(file, table.schema))
+        writer.write_table(table)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._explain_errors():
-            try:
-                if self._writer is not None:
-                    self._writer.close()
-            except BaseException as late:
-                self._stack.__exit__(type(late), late, late.__traceback__)
-                raise
-            self._stack.__exit__(kind, error, trace)
-
-    @contextmanager
-    def _explain_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokenPipeError:  # whoever reads standard output has seen enough
-            raise
-        except OSError as error:
-            raise UsageError(f"{self.path} cannot be written: {error.strerror or error}.") from error
+    try:
+        with ExitStack() as stack:
+            yield write
+    except BrokenPipeError:  # whoever reads standard output has seen enough
+        raise
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from error

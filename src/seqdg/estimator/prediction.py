@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from torch import Tensor
 
-from seqdg.base import UsageError, count_things, list_some, unknown
+from seqdg.base import UsageError, count_things, list_some
 from seqdg.data import (
     STDOUT,
     SUFFIXES,
@@ -22,16 +22,17 @@ from seqdg.data import (
     Container,
     File,
     Frame,
+    Problem,
     ProgressCallback,
     TableFile,
     TableFormat,
-    TableWriter,
     count_present,
-    decode,
+    decode_file,
     drop_missing,
     is_table,
     open_container,
     open_table,
+    open_writer,
     parse_column,
     read_number,
     require_pillow,
@@ -164,9 +165,9 @@ def predict_file(
         raise UsageError(f"--{option} is of a table, and {data} is none: leave it out.")
     else:
         parts = _predict_images(model, data, tally, on_progress)
-    with TableWriter(out) as writer:
+    with open_writer(out) as write:
         for columns in parts:
-            writer.write(columns)
+            write(columns)
         if not tally.rows:
             raise UsageError(f"{data} has 0 rows: there is nothing to predict.")
         tally.conclude(model)
@@ -236,8 +237,8 @@ def _choose_ids(model: Model, table: TableFile, ids: Sequence[str] | None, tally
     """Choose the columns to write beside the predictions."""
     asked = list(model.facts.get("id", ())) if ids is None else ids
     lacking = [name for name in asked if name not in table.names]
-    if ids is not None and lacking:
-        raise unknown("column", lacking[0], table.names, owner=table.path.name)
+    if ids is not None:
+        table.require(ids)
     tally.note(*(f"{table.path.name} has no column '{name}', which named the rows in training." for name in lacking))
     kept = list(dict.fromkeys(name for name in asked if name not in lacking))
     taken = {PREDICTION} if model.is_regression else {"label", *(f"p_{c}" for c in model.classes.tolist())}
@@ -302,8 +303,7 @@ def _find_class_of_all(model: Model, data: Path, files: Sequence[File], tally: T
 
 
 def _decode(container: Container, file: File, read: ImageInput) -> NDArray[np.uint8]:
-    try:
-        return decode(container.read(file), read.stored)
-    except Exception as error:  # a decoder may raise anything on a broken file
-        reason = str(error).partition(" <")[0]  # without the address of what was decoded
-        raise UsageError(f"{container.place}: '{file.name}' cannot be decoded as an image ({reason}).") from error
+    pixels = decode_file(container, file, read.stored)
+    if isinstance(pixels, Problem):
+        raise UsageError(pixels.text)
+    return pixels
