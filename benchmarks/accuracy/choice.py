@@ -35,7 +35,7 @@ import numpy as np
 
 from seqdg.bench import find_learner
 from seqdg.estimator.compare import ALL_USUAL
-from seqdg.estimator.compare.folds import DEFAULT, RULES, STOPPED, choose, split_rule
+from seqdg.estimator.compare.comparison import DEFAULT, RULES, STOPPED, choose, split_rule
 
 SETS = ("pacs", "beijing", "wisdm", "parkinsons", "reviews", "office")  # the longest first
 NUMBERS = ("beijing", "parkinsons")  # whose labels are numbers

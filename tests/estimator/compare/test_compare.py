@@ -144,7 +144,7 @@ def test_where_the_lead_over_the_simplest_may_be_chance_it_wins_and_no_warning_c
     how = {"algorithms": ["fo-s-mldg"], "settings": {"fo-s-mldg": {"alpha": 0.0}}, "seeds": 1, "refit": False}
     found = compared(hospitals, **how)
     assert (found.winner.algorithm, found.warnings) == ("agg", [])
-    assert found.reason.simplest == "agg"
+    assert found.ranked[found.reason.simplest] == "agg"
     assert "agg is the simplest" in str(found) or "its lead over agg, the simplest, may be chance: " in str(found)
 
 
@@ -161,7 +161,7 @@ def test_what_is_taken_though_nothing_tells_it_from_the_simplest_is_warned_of():
     sure = compared((x, y, np.arange(240) // 60), select="source-val", **how)
     assert (sure.winner.algorithm, sure.reason.exceeds_error, sure.warnings) == ("fo-s-mldg", True, [])
     assert sure.paired[0].verdict == "better than agg"
-    unsure = replace(sure, reason=replace(sure.reason, gap=0.01, error=0.02, exceeds_error=False))
+    unsure = replace(sure, reason=replace(sure.reason, gap=0.01, error=0.02))
     (warning,) = unsure.warnings
     assert "fo-s-mldg was chosen, but its lead over agg, which is simpler, may be chance (1.00 points" in warning
     assert "the rule source-val-1se takes the simpler one" in warning

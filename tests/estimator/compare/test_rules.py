@@ -10,7 +10,7 @@ import pytest
 from seqdg.base import UsageError
 from seqdg.bench import find_learner
 from seqdg.estimator import DomainClassifier, DomainRegressor
-from seqdg.estimator.compare.folds import (
+from seqdg.estimator.compare.comparison import (
     DEFAULT,
     RULES,
     STOPPED,

@@ -16,6 +16,6 @@ if TYPE_CHECKING:
         parse_settings_texts,
     )
     from seqdg.estimator.compare.comparison import Comparison
-    from seqdg.estimator.compare.folds import remove_kept
+    from seqdg.estimator.compare.folds import Contender, Sweep, remove_kept
 
 __getattr__, __dir__ = open_front(__name__)

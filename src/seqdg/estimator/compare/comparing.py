@@ -40,22 +40,30 @@ from seqdg.bench import (
 )
 from seqdg.core import Algorithm, Sequential, Settings, flatten_settings, list_layers, parse_settings, shorten
 from seqdg.data import Dataset, check_class_coverage
-from seqdg.estimator.compare.comparison import CHOSEN, Comparison, Reason, Winner
-from seqdg.estimator.compare.folds import (
+from seqdg.estimator.compare.comparison import (
+    CHOSEN,
     DEFAULT,
-    MOST_NESTED,
     ORACLE,
     REPORTED,
     RULES,
     SOURCE_VAL,
+    Comparison,
+    Winner,
+    check_rules,
+    looks_at_held_out,
+)
+from seqdg.estimator.compare.folds import (
+    MOST_NESTED,
+    MOST_ROWS,
+    Budget,
     Contender,
     KeptRecords,
     Sweep,
-    check_rules,
+    draw_rows,
     identify_comparison,
-    looks_at_held_out,
+    note_left_out,
+    run_within,
 )
-from seqdg.estimator.compare.time_limit import MOST_ROWS, Budget, draw_rows, note_left_out, run_within
 from seqdg.estimator.domain_estimator import DomainClassifier, DomainEstimator, DomainRegressor
 from seqdg.estimator.recipe import Recipe, adapt_recipe, to_plain
 from seqdg.estimator.user_data import UserData, count_effective, join_domains, make_user_data, warn_of_order
@@ -343,14 +351,8 @@ def _make_comparison(
         baseline=baseline,
         notes=tuple(notes),
         rows=_count_rows(data),
-        reason=Reason(
-            best=candidates[choice.best].name,
-            simplest=candidates[choice.simplest].name,
-            gap=choice.gap,
-            error=choice.error,
-            domains=choice.domains,
-            exceeds_error=choice.exceeds_error,
-        ),
+        reason=choice,
+        ranked=tuple(candidate.name for candidate in candidates),
         nested=sweep.nested,
     )
 
