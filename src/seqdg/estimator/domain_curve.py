@@ -27,8 +27,8 @@ from seqdg.bench import (
     plan_trials,
     time_groups,
 )
-from seqdg.estimator.compare import Contender, Sweep, choose_estimator
-from seqdg.estimator.domain_estimator import DomainEstimator
+from seqdg.estimator.compare.folds import Contender, Sweep
+from seqdg.estimator.domain_estimator import DomainEstimator, choose_estimator
 from seqdg.estimator.recipe import adapt_recipe
 from seqdg.estimator.user_data import make_user_data, warn_of_order
 from seqdg.report import MISSING, Figure, align_columns, can_draw, draw_points, make_styles, write_figures

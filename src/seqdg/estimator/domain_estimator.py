@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
@@ -24,7 +25,6 @@ from seqdg.estimator.model_inputs import TableInput
 from seqdg.estimator.recipe import Recipe, adapt_recipe, draw_seed, make_recipe, read_parameters
 from seqdg.estimator.user_data import (
     UserData,
-    is_sparse,
     join_domains,
     make_user_data,
     read_input,
@@ -177,7 +177,7 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
     def _compute_outputs(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self, "model_")
         # A transductive model needs all rows of the domain at once.
-        is_split = is_sparse(X) and X.shape[0] and not self.model_.together
+        is_split = issparse(X) and X.shape[0] and not self.model_.together
         outputs = []
         for part in split_sparse(X) if is_split else [X]:
             logits, notes = self.model_.compute_logits(self._read_input(part))
@@ -483,6 +483,13 @@ schedule, warmup, validation, evaluations, stop, members, image_size, augment, d
         array of shape (row,)
         """
         return self._compute_outputs(X)[:, 0]
+
+
+def choose_estimator(y: Any) -> DomainEstimator:
+    """Choose a regressor for numbers with fractions, and a classifier for all else."""
+    values = np.asarray(y)
+    fractions = values.dtype.kind == "f" and bool((values[np.isfinite(values)] % 1 != 0).any())
+    return DomainRegressor() if fractions else DomainClassifier()
 
 
 def load_estimator(path: Path, device: str = "auto") -> DomainClassifier | DomainRegressor:

@@ -259,7 +259,7 @@ def test_a_trial_is_the_same_in_a_stack_and_alone(hospitals):
     search = {"agg": Fixed([Proposal(seqdg.build("agg"), lr)])}
     together.run(search, [(), *((d,) for d in together.domains)], "source-val", "accuracy")
     candidate = Contender("agg", seqdg.build("agg"), lr)
-    (trial,) = alone._make_trials(("west",), candidate)
+    (trial,) = alone.make_trials(("west",), candidate)
     alone._run_trials([trial])
     ours, theirs = together.sink.records[trial.key], alone.sink.records[trial.key]
     for one, other in zip(ours.history, theirs.history, strict=True):
@@ -320,7 +320,7 @@ def test_optuna_searches_for_every_target_by_itself(hospitals):
 def test_class_weights_follow_from_the_sources_of_each_trial(hospitals):
     sweep = sweep_of(hospitals, class_weight="balanced")
     candidate = Contender("agg", seqdg.build("agg"), sweep.recipe.protocol.lr)
-    trials = [sweep._make_trials((d,), candidate)[0] for d in sweep.domains]
+    trials = [sweep.make_trials((d,), candidate)[0] for d in sweep.domains]
     groups = plan_trials(sweep.task, trials, sweep.net).groups
     assert [len({t.held_out for t in g.trials}) for g in groups] == [1, 1, 1, 1]
     weights = [sweep.task.make_loss(t, torch.device("cpu")).weight for t in trials]

@@ -9,13 +9,12 @@ if TYPE_CHECKING:
         ALL_USUAL,
         NETS,
         DoubtfulChoice,
-        choose_estimator,
         compare,
         count_workers,
         fit_and_estimate,
         parse_settings_texts,
     )
     from seqdg.estimator.compare.comparison import Comparison
-    from seqdg.estimator.compare.folds import Contender, Sweep, remove_kept
+    from seqdg.estimator.compare.folds import remove_kept
 
 __getattr__, __dir__ = open_front(__name__)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 from sklearn.base import clone
 
 from seqdg.base import UsageError, count_cores, list_some, unknown
@@ -53,21 +52,19 @@ from seqdg.estimator.compare.comparison import (
     looks_at_held_out,
 )
 from seqdg.estimator.compare.folds import (
-    MOST_NESTED,
     MOST_ROWS,
     Budget,
     Contender,
     KeptRecords,
     Sweep,
-    draw_rows,
     identify_comparison,
     note_left_out,
     run_within,
 )
-from seqdg.estimator.domain_estimator import DomainClassifier, DomainEstimator, DomainRegressor
+from seqdg.estimator.domain_estimator import DomainEstimator, choose_estimator
 from seqdg.estimator.recipe import Recipe, adapt_recipe, to_plain
-from seqdg.estimator.user_data import UserData, count_effective, join_domains, make_user_data, warn_of_order
-from seqdg.results import AVERAGE, CRITERIA, WORST
+from seqdg.estimator.user_data import UserData, count_effective, draw_rows, join_domains, make_user_data, warn_of_order
+from seqdg.results import AVERAGE, WORST
 from seqdg.training import choose_device
 
 BASELINE = "agg"
@@ -76,6 +73,7 @@ LINEAR, LINEAR_NUMBERS = "logistic", "ridge"
 POOLED = ("hist-gradient-boosting", "random-forest", "extra-trees", "svc", "knn")
 ALL_USUAL = (*NETS, LINEAR, LINEAR_NUMBERS, *POOLED)
 SAMPLERS = ("random", "optuna")
+MOST_NESTED = 6  # domains up to which pairs of them are held out, unless the user says otherwise
 
 
 class DoubtfulChoice(UserWarning):
@@ -151,7 +149,11 @@ def compare(
     if members is not None:
         template.set_params(members=members)
     criterion = template.criterion if criterion is None else criterion
-    _check(select, criterion, rules, sampler, seeds)
+    check_rules(select, rules)
+    if sampler not in SAMPLERS:
+        raise unknown("sampler", str(sampler), SAMPLERS)
+    if seeds < 1:
+        raise UsageError(f"{seeds} seeds were asked for, but at least 1 is needed.")
     recipe = template.set_params(algorithm=BASELINE, settings=None, criterion=criterion).make_recipe()
     if domains is None:
         raise UsageError("compare holds out every domain in turn: give domains, a name or number for each row.")
@@ -206,13 +208,6 @@ def compare(
     return _refit_winner(comparison, learners, template, whole) if refit else comparison
 
 
-def choose_estimator(y: Any) -> DomainEstimator:
-    """Choose a regressor for numbers with fractions, and a classifier for all else."""
-    values = np.asarray(y)
-    fractions = values.dtype.kind == "f" and bool((values[np.isfinite(values)] % 1 != 0).any())
-    return DomainRegressor() if fractions else DomainClassifier()
-
-
 def fit_and_estimate(
     X: Any,
     y: Any,
@@ -259,15 +254,6 @@ def _choose_executor(name: str, workers: int | None, address: str | None, device
         return choose_executor(replace(choice, workers=workers or None), device)
     count = count_workers(device) if workers is None else workers
     return (Workers(count) if count else InProcess()), device
-
-
-def _check(select: str, criterion: str, rules: Sequence[str], sampler: str, seeds: int) -> None:
-    check_rules(select, rules)
-    for kind, name, allowed in (("criterion", criterion, CRITERIA), ("sampler", sampler, SAMPLERS)):
-        if name not in allowed:
-            raise unknown(kind, str(name), allowed)
-    if seeds < 1:
-        raise UsageError(f"{seeds} seeds were asked for, but at least 1 is needed.")
 
 
 def _check_data(user_data: UserData, recipe: Recipe) -> None:
@@ -462,17 +448,10 @@ def name_candidates(candidates: Sequence[Any]) -> dict[str, Learner]:
                 f"A candidate is {_describe(candidate)}, but it must be a name, such as 'agg+ema' or 'logistic', or "
                 "an estimator or pipeline of scikit-learn. How nets are trained is said by `estimator`."
             )
-        name = _make_unique(name_estimator(candidate), learners)
-        learners[name] = OwnEstimatorLearner(OwnEstimator(candidate))
+        name = name_estimator(candidate)
+        free = (each for each in (name, *(f"{name}-{i}" for i in range(2, len(learners) + 3))) if each not in learners)
+        learners[next(free)] = OwnEstimatorLearner(OwnEstimator(candidate))
     return learners
-
-
-def _make_unique(name: str, taken: Mapping[str, Any]) -> str:
-    number = 2
-    unique = name
-    while unique in taken:
-        unique, number = f"{name}-{number}", number + 1
-    return unique
 
 
 def _describe(candidate: Any) -> str:

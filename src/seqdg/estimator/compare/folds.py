@@ -33,7 +33,6 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqdg.base import Folder, UsageError, count_things
@@ -86,19 +85,16 @@ from seqdg.results import (
     select_evaluation,
     select_outcomes,
 )
-from seqdg.training import FOLDER, Saving, list_versions, make_stream
+from seqdg.training import FOLDER, Saving, list_versions
 
-MOST_NESTED = 6  # domains up to which pairs of them are held out, unless the user says otherwise
 NAME = "compare"  # of the run, in its store
 IDENTITY = "identity"
 SERVING = "serving"  # seconds to predict 1,000 rows, by trial, which the records of a store do not hold
 CHECKPOINT = 30.0  # seconds between checkpoints of a group that takes longer
 COMPARING = 0.6  # of the time; the rest is for fitting the winner on all rows
 MOST_ROWS = 20_000  # that a comparison within a time is made on
-LEAST_ROWS = 2  # of every class of every domain, where there are as many
 AGAIN = 1.0  # seconds from one signal to the next, once the time is over
 MARGIN = 1.2  # by which a fit to more rows may take longer than in proportion
-Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -357,21 +353,6 @@ class Budget:
     def reserve(self) -> float:
         """Seconds that are kept for fitting the winner on all rows."""
         return (1 - COMPARING) * 60 * self.minutes
-
-
-def draw_rows(user_data: UserData, most: int, seed: int) -> Rows | None:
-    """Draw about `most` rows, of every class of every domain in proportion, in order; None where there are no more."""
-    data = user_data.dataset
-    y, domain = data.y.numpy(), data.domain.numpy()
-    if len(y) <= most:
-        return None
-    strata = domain if data.is_regression else domain * len(data.classes) + y
-    order = make_stream(seed, "rows to compare on").permutation(len(y))
-    order = order[np.argsort(strata[order], kind="stable")]
-    first = np.flatnonzero(np.r_[True, np.diff(strata[order]) != 0])
-    counts = np.diff(np.r_[first, len(y)])
-    wanted = np.minimum(counts, np.maximum(LEAST_ROWS, np.round(counts * most / len(y)).astype(np.int64)))
-    return np.sort(np.concatenate([order[f : f + w] for f, w in zip(first, wanted, strict=True)]))
 
 
 def list_rounds(learners: Mapping[str, Learner]) -> list[list[str]]:
