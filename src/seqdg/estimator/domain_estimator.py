@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -40,24 +40,39 @@ MANY_ROWS = 10  # a column that is empty in all of so many rows is hardly chance
 Kind = TypeVar("Kind", bound="DomainEstimator")
 
 
+@dataclass(eq=False, repr=False)
 class DomainEstimator(BaseEstimator):  # type: ignore[misc]
     """Fit, save and load a model of several known domains. A subclass says what its targets are."""
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"domains": True, "groups": True}
     is_regressor: ClassVar[bool]
-    model_: Model
+    model_: Model = field(init=False)
 
     algorithm: str | Algorithm
-    settings: dict[str, Any] | None
-    net: str | NetSpec | nn.Module | None
+    _: KW_ONLY
+    settings: dict[str, Any] | None = None
+    net: str | NetSpec | nn.Module | None = None
+    hidden: tuple[int, ...] | str = "auto"
+    batchnorm: str = "auto"
+    steps: int | str = "auto"
+    batch: int = 32
+    domains_per_step: int | str = "auto"
+    optimizer: str = "adam"
+    lr: float = 0.003
+    momentum: float = 0.9
+    weight_decay: float = 1e-3
+    scaling: str = "quantile"
+    schedule: str = "constant"
+    warmup: float = 0.0
+    validation: float = 0.2
+    evaluations: int = 10
     criterion: str
-    lr: float
-    random_state: Any
-
-    def _keep_parameters(self, arguments: Mapping[str, Any]) -> None:
-        """Keep the constructor's arguments unchanged: scikit-learn wants every parameter as an attribute."""
-        for name in self._get_param_names():
-            setattr(self, name, arguments[name])
+    stop: int | None = None
+    members: int | str = "auto"
+    image_size: int | None = None
+    augment: str = ""
+    device: str = "auto"
+    random_state: Any = 0
 
     def fit(self: Kind, X: Any, y: Any, domains: Any = None, sample_weight: Any = None, groups: Any = None) -> Kind:
         """Train on the rows of all domains.
@@ -217,6 +232,7 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+@dataclass(eq=False, repr=False)
 class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
     """Classify the rows of a domain that was not seen, after training on several that were.
 
@@ -313,38 +329,11 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
     """
 
     is_regressor = False
-
-    def __init__(
-        self,
-        algorithm: str | Algorithm = "fo-s-mldg+ema",
-        *,
-        settings: dict[str, Any] | None = None,
-        net: str | NetSpec | nn.Module | None = None,
-        hidden: tuple[int, ...] | str = "auto",
-        batchnorm: str = "auto",
-        steps: int | str = "auto",
-        batch: int = 32,
-        domains_per_step: int | str = "auto",
-        optimizer: str = "adam",
-        lr: float = 0.003,
-        momentum: float = 0.9,
-        weight_decay: float = 1e-3,
-        scaling: str = "quantile",
-        schedule: str = "constant",
-        warmup: float = 0.0,
-        validation: float = 0.2,
-        evaluations: int = 10,
-        criterion: str = "accuracy",
-        stop: int | None = None,
-        members: int | str = "auto",
-        calibrate: bool = True,
-        class_weight: Any = None,
-        image_size: int | None = None,
-        augment: str = "",
-        device: str = "auto",
-        random_state: Any = 0,
-    ) -> None:
-        self._keep_parameters(locals())
+    algorithm: str | Algorithm = "fo-s-mldg+ema"
+    _: KW_ONLY
+    criterion: str = "accuracy"
+    calibrate: bool = True
+    class_weight: Any = None
 
     read_targets = staticmethod(read_labels)
 
@@ -399,6 +388,7 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
         self.classes_ = model.classes
 
 
+@dataclass(eq=False, repr=False)
 class DomainRegressor(RegressorMixin, DomainEstimator):  # type: ignore[misc]
     """Predict a number for the rows of a domain that was not seen, after training on several that were.
 
@@ -436,37 +426,10 @@ schedule, warmup, validation, evaluations, stop, members, image_size, augment, d
     """
 
     is_regressor = True
-
-    def __init__(
-        self,
-        algorithm: str | Algorithm = "agg+ema",
-        *,
-        settings: dict[str, Any] | None = None,
-        net: str | NetSpec | nn.Module | None = None,
-        hidden: tuple[int, ...] | str = "auto",
-        batchnorm: str = "auto",
-        steps: int | str = "auto",
-        batch: int = 32,
-        domains_per_step: int | str = "auto",
-        optimizer: str = "adam",
-        lr: float = 0.003,
-        momentum: float = 0.9,
-        weight_decay: float = 1e-3,
-        scaling: str = "quantile",
-        schedule: str = "constant",
-        warmup: float = 0.0,
-        validation: float = 0.2,
-        evaluations: int = 10,
-        criterion: str = "rmse",
-        loss: str = "squared",
-        stop: int | None = None,
-        members: int | str = "auto",
-        image_size: int | None = None,
-        augment: str = "",
-        device: str = "auto",
-        random_state: Any = 0,
-    ) -> None:
-        self._keep_parameters(locals())
+    algorithm: str | Algorithm = "agg+ema"
+    _: KW_ONLY
+    criterion: str = "rmse"
+    loss: str = "squared"
 
     read_targets = staticmethod(read_numbers)
 
