@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -184,10 +185,11 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         self.domains_ = np.array(list(facts["domains"]), dtype=object)
         self.step_, self.validation_ = facts["step"], facts["validation"]
         self.notes_ = list(facts["notes"])
-        self.n_features_in_ = model.input.width
+        table = model.input if isinstance(model.input, TableInput) else None
+        self.n_features_in_ = math.prod(model.input.shape) if table is None else len(table.names)
         self.__dict__.pop("feature_names_in_", None)
-        if isinstance(model.input, TableInput) and model.input.named:
-            self.feature_names_in_ = np.array(model.input.names, dtype=object)
+        if table is not None and table.named:
+            self.feature_names_in_ = np.array(table.names, dtype=object)
 
     def _compute_outputs(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self, "model_")

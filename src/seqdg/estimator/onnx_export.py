@@ -45,11 +45,14 @@ Feed = dict[str, NDArray[Any]]
 class _ModelGraph(nn.Module):
     """A net with its weights: from the net's inputs to logits and probabilities, or to predicted numbers (row,)."""
 
+    target: Tensor  # mean and deviation
+
     def __init__(self, model: NetModel) -> None:
         super().__init__()
         self.algorithm, self.names, self.members = model.algorithm, tuple(model.params), model.members
         self.temperature = model.temperature
-        self.target = model.target if model.is_regression else None
+        self.is_regression = model.is_regression
+        self.register_buffer("target", torch.tensor(model.target, dtype=torch.float64))  # the exporter rounds numbers
         self.net, members = replace(model, device="cpu").net
         for k, params in enumerate(members):
             for i, name in enumerate(self.names):
@@ -62,9 +65,10 @@ class _ModelGraph(nn.Module):
             each.append(self.algorithm.predict(self.net, params, x))
         outputs = each[0] if self.members == 1 else pool_outputs(torch.stack(each), self.members)[0]
         outputs = outputs / self.temperature
-        if self.target is None:
+        if not self.is_regression:
             return outputs, torch.softmax(outputs, dim=1)
-        return ((outputs * self.target[1] + self.target[0]).squeeze(1),)
+        mean, deviation = self.target.to(outputs.dtype)
+        return ((outputs * deviation + mean).squeeze(1),)
 
 
 class _TableGraph(nn.Module):
@@ -412,24 +416,24 @@ def _append_outputs(proto: Any, fitted: FittedEstimator, scores: str) -> None:
     from onnx.parser import parse_node
 
     graph, met = proto.graph, len(fitted.labels)
-    spread = np.zeros((met, fitted.classes))
-    spread[np.arange(met), fitted.labels] = 1.0
     lines = [f"wide = Cast <to = {TensorProto.DOUBLE}> ({scores})"]
     if not fitted.classes:
         lines.append("prediction = Reshape (wide, flat)")
         constants, shapes = {"flat": np.array([-1])}, {"prediction": ["row"]}
     else:
+        spread = np.zeros((met, fitted.classes))
+        spread[np.arange(met), fitted.labels] = 1.0
+        constants = {"spread": spread, "least": np.array(1e-12), "most": np.array(1.0)}
         if not _is_boosting(fitted.estimator) and hasattr(fitted.estimator, "predict_proba"):
             lines.append("p_met = Identity (wide)")
         elif met == 2:
+            constants["last"] = np.array([-1])
             lines += ["second = Gather <axis = 1> (wide, last)", "p_second = Sigmoid (second)"]
             lines += ["p_first = Sub (most, p_second)", "p_met = Concat <axis = 1> (p_first, p_second)"]
         else:
             lines.append("p_met = Softmax <axis = 1> (wide)")
         lines += ["p_all = MatMul (p_met, spread)", "p_limited = Clip (p_all, least, most)", "logits = Log (p_limited)"]
         lines.append("probabilities = Softmax <axis = 1> (logits)")
-        limits = {"least": np.array(1e-12), "most": np.array(1.0)}
-        constants = {"spread": spread, "last": np.array([-1]), **limits}
         shapes = {name: ["row", fitted.classes] for name in ("logits", "probabilities")}
     graph.node.extend(map(parse_node, lines))
     graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in constants.items())
