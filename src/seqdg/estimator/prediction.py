@@ -104,12 +104,12 @@ class Tally:
 
     def conclude(self, model: Model) -> None:
         """Note what only the whole file tells; raise a UsageError if it holds no value at all."""
-        is_table = isinstance(model.input, TableInput)
+        reads_table = isinstance(model.input, TableInput)
         rows, labels = self.unknown.total(), list_some(self.unknown)
         have = "1 row has" if rows == 1 else f"{rows} rows have"
         if rows and model.is_regression:
             self.note(f"{have} text where a number is predicted ({labels}): left out of the error.")
-        elif rows and (self.labelled or is_table):  # else folders do not name classes
+        elif rows and (self.labelled or reads_table):  # else folders do not name classes
             left = "they are left out of the accuracy" if self.labelled else "no accuracy can be told"
             knows = f"The model knows: {list_some(model.classes.tolist())}."
             self.note(f"{have} a label that the model does not know ({labels}): {left}. {knows}")
@@ -119,7 +119,7 @@ class Tally:
         if self.labelled and not self.weighed:
             self.note(f"'{self.weight}' is 0 in every row with a label: no score can be told.")
         empty = [name for name, count in self.present.items() if not count]
-        if is_table and len(empty) == len(self.present):
+        if reads_table and len(empty) == len(self.present):
             raise UsageError("No column that the model reads holds any value: there is nothing to predict from.")
         self.note(*(f"Column '{name}' is empty, in all {self.rows} rows: is it the right table?" for name in empty))
 
