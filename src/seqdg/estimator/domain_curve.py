@@ -32,7 +32,17 @@ from seqdg.estimator.domain_estimator import DomainEstimator, choose_estimator
 from seqdg.estimator.recipe import adapt_recipe
 from seqdg.estimator.user_data import make_user_data, warn_of_order
 from seqdg.report import MISSING, Figure, align_columns, can_draw, draw_points, make_styles, write_figures
-from seqdg.results import CRITERIA, DONE, Record, Spread, Unit, estimate_spread, find_unit, make_directory, select_step
+from seqdg.results import (
+    CRITERIA,
+    DONE,
+    Record,
+    Spread,
+    Unit,
+    estimate_spread,
+    find_unit,
+    make_directory,
+    select_evaluation,
+)
 from seqdg.training import make_stream
 
 LAST = 3  # sizes that say how the curve goes on
@@ -307,10 +317,10 @@ def choose_subsets(domains: Sequence[str], size: int, most: int, seed: int) -> l
 
 def _measure(record: Record, domains: Sequence[str], criterion: str) -> list[Measured]:
     """List what a training reached on every unseen domain, at the step that source validation chose."""
-    best = select_step(record.history, criterion) if record.status == DONE else None
-    if best is None:
+    chosen = select_evaluation(record, criterion)
+    if chosen is None:
         return []
-    values = record.history[best[1]].held_out[criterion]
+    values = chosen.held_out[criterion]
     trained_on = tuple(d for d in domains if d not in record.held_out)
     return [Measured(trained_on, d, v) for d, v in zip(record.held_out, values, strict=True)]
 

@@ -419,7 +419,7 @@ def _append_outputs(proto: Any, fitted: FittedEstimator, scores: str) -> None:
     lines = [f"wide = Cast <to = {TensorProto.DOUBLE}> ({scores})"]
     if not fitted.classes:
         lines.append("prediction = Reshape (wide, flat)")
-        constants, shapes = {"flat": np.array([-1])}, {"prediction": ["row"]}
+        constants, outputs = {"flat": np.array([-1])}, ["prediction"]
     else:
         spread = np.zeros((met, fitted.classes))
         spread[np.arange(met), fitted.labels] = 1.0
@@ -434,13 +434,12 @@ def _append_outputs(proto: Any, fitted: FittedEstimator, scores: str) -> None:
             lines.append("p_met = Softmax <axis = 1> (wide)")
         lines += ["p_all = MatMul (p_met, spread)", "p_limited = Clip (p_all, least, most)", "logits = Log (p_limited)"]
         lines.append("probabilities = Softmax <axis = 1> (logits)")
-        shapes = {name: ["row", fitted.classes] for name in ("logits", "probabilities")}
+        outputs = ["logits", "probabilities"]
     graph.node.extend(map(parse_node, lines))
     graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in constants.items())
     del graph.output[:]
-    graph.output.extend(
-        helper.make_tensor_value_info(name, TensorProto.DOUBLE, shape) for name, shape in shapes.items()
-    )
+    shape = ["row", fitted.classes] if fitted.classes else ["row"]
+    graph.output.extend(helper.make_tensor_value_info(name, TensorProto.DOUBLE, shape) for name in outputs)
 
 
 def _use_opset(proto: Any, domain: str, version: int) -> None:

@@ -225,12 +225,9 @@ class Sweep:
     ) -> tuple[Choice | None, list[Contender]]:
         """Choose for a target among all candidates of these names; return them too, from the simplest on."""
         candidates = [c for c in self.tried.get(target, []) if c.name in names]
-        candidates.sort(key=lambda c: self._find_learner(c).rank_simplicity(shorten(c.name)))
+        candidates.sort(key=lambda c: find_learner_of(self.make_trials((), c)[0]).rank_simplicity(shorten(c.name)))
         scores = [self.score_sources(target, c, rule, criterion) for c in candidates]
         return choose(scores, split_rule(rule)[1]), candidates
-
-    def _find_learner(self, candidate: Contender) -> Learner:
-        return find_learner_of(self.make_trials((), candidate)[0])
 
     def list_records(self, held_out: Target, candidate: Contender) -> list[Record]:
         """List the records of a candidate, one per seed."""
@@ -462,9 +459,12 @@ class KeptRecords(MemorySink):
         super().__init__()
         self._open = ExitStack()
         self._open.enter_context(lock_directory(directory))
-        if (directory / FILE).exists() and _read_identity(directory) != identity:
-            say(f"What was trained in {directory} was of other data, options or code: starting anew.")
-            _remove_files(directory)
+        if (directory / FILE).exists():
+            with closing(Store.open(directory)) as store:
+                is_other = store.meta(IDENTITY) != identity
+            if is_other:
+                say(f"What was trained in {directory} was of other data, options or code: starting anew.")
+                _remove_files(directory)
         self.store = Store.create(directory, NAME)
         self._open.callback(self.store.close)
         self.store.set_meta(IDENTITY, identity)
@@ -522,11 +522,6 @@ def identify(*parts: Any) -> str:
         else:
             digest.update(json.dumps(part, default=repr, sort_keys=True).encode())
     return digest.hexdigest()
-
-
-def _read_identity(directory: Path) -> str | None:
-    with closing(Store.open(directory)) as store:
-        return store.meta(IDENTITY)
 
 
 def _remove_files(directory: Path) -> None:
