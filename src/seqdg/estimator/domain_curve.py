@@ -30,7 +30,7 @@ from seqdg.bench import (
 from seqdg.estimator.compare.folds import Contender, Sweep
 from seqdg.estimator.domain_estimator import DomainEstimator, choose_estimator
 from seqdg.estimator.recipe import adapt_recipe
-from seqdg.estimator.user_data import make_user_data, warn_of_order
+from seqdg.estimator.user_data import make_user_data
 from seqdg.report import MISSING, Figure, align_columns, can_draw, draw_points, make_styles, write_figures
 from seqdg.results import (
     CRITERIA,
@@ -245,15 +245,13 @@ def learning_curve(
     >>> curve.frame()["trainings"].tolist()
     [4, 6, 4]
     """
-    warn_of_order(X, y=y, domains=domains, sample_weight=sample_weight)
     template = clone(model) if isinstance(model, DomainEstimator) else choose_estimator(y).set_params(algorithm=model)
     recipe = template.make_recipe()
     if recipe.stop is not None:
         raise UsageError("The step is chosen by source validation in every training: leave stop out.")
     if seeds < 1 or subsets < 1:
         raise UsageError(f"{seeds} seeds and {subsets} subsets were asked for, but at least 1 of each is needed.")
-    targets = template.read_targets(y)
-    data = make_user_data(X, targets, domains, recipe, gaps=True, sample_weight=sample_weight)
+    data = make_user_data(X, y, domains, recipe, gaps=True, sample_weight=sample_weight)
     names = data.dataset.domains
     if len(names) < 2:
         raise UsageError(f"There is only the domain '{names[0]}': to hold it out, at least one other is needed.")

@@ -29,10 +29,7 @@ from seqdg.estimator.user_data import (
     join_domains,
     make_user_data,
     read_input,
-    read_labels,
-    read_numbers,
     split_sparse,
-    warn_of_order,
 )
 from seqdg.nets import NetSpec
 from seqdg.training import choose_device
@@ -97,12 +94,8 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         self
         """
         domains = join_domains(domains, groups)
-        warn_of_order(X, y=y, domains=domains, sample_weight=sample_weight)
         recipe = self.make_recipe()
-        x, targets = read_input(X), self.read_targets(y)
-        if len(x) != len(targets):
-            raise UsageError(f"X has {len(x)} rows and y {len(targets)}: inconsistent numbers of samples.")
-        user_data = make_user_data(x, targets, domains, recipe, sample_weight=sample_weight)
+        user_data = make_user_data(X, y, domains, recipe, sample_weight=sample_weight)
         if domains is None:
             warnings.warn(
                 "No domains were given, so all rows count as one domain. Pass `domains`, a name for each row such as "
@@ -118,11 +111,6 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         recipe = self.make_recipe()
         user_data = user_data.scale(recipe.protocol.scaling)
         self._set_model(fit_model(user_data, adapt_recipe(recipe, user_data.dataset)))
-
-    @staticmethod
-    def read_targets(y: Any) -> NDArray[Any]:
-        """Return the targets of shape (row,), or raise a UsageError if a row has none."""
-        raise NotImplementedError
 
     def save(self, path: str | Path) -> None:
         """Write the model to a directory: model.safetensors, model.json and card.md. Nothing in it is a pickle.
@@ -337,8 +325,6 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
     calibrate: bool = True
     class_weight: Any = None
 
-    read_targets = staticmethod(read_labels)
-
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class of every row.
 
@@ -432,8 +418,6 @@ schedule, warmup, validation, evaluations, stop, members, image_size, augment, d
     _: KW_ONLY
     criterion: str = "rmse"
     loss: str = "squared"
-
-    read_targets = staticmethod(read_numbers)
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Return a number for every row, in the units of y.

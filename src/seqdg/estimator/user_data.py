@@ -145,7 +145,7 @@ def read_numbers(y: Any) -> NDArray[np.float64]:
     return numbers
 
 
-def warn_of_order(x: Any, **others: Any) -> None:
+def _warn_of_order(x: Any, **others: Any) -> None:
     """Warn where the index of X, in pandas, has the entries of another's index in another order."""
     index: Any = getattr(x, "index", None)
     for name, values in others.items():
@@ -157,25 +157,27 @@ def warn_of_order(x: Any, **others: Any) -> None:
                 f"The index of {name} has the entries of X's in another order. Rows belong together by place, not "
                 f"by the index: if the index is right, give {name}.loc[X.index].",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
 
 def make_user_data(
-    x: Any, y: NDArray[Any], domains: Any, recipe: Recipe, gaps: bool = False, sample_weight: Any = None
+    x: Any, y: Any, domains: Any, recipe: Recipe, gaps: bool = False, sample_weight: Any = None
 ) -> UserData:
     """Make the data set of a user's rows, and learn how to read others like them.
 
-    y: (row,) labels, or numbers where the recipe is of these.
+    y: (row,) labels, or numbers where the recipe is of these, in any form that `fit` takes.
     domains: (row,) names or numbers, or None for a single domain.
     gaps: leave NaN where a table has no number, so that each trial can fill it from its own sources.
     sample_weight: (row,) how much each row counts; None: all the same.
     """
+    _warn_of_order(x, y=y, domains=domains, sample_weight=sample_weight)
     x = read_input(x)
+    y = read_numbers(y) if recipe.is_regression else read_labels(y)
+    if len(x) != len(y):
+        raise UsageError(f"X has {len(x)} rows and y {len(y)}: inconsistent numbers of samples.")
     classes, codes = (np.empty(0), np.zeros(len(y), dtype=np.int64)) if recipe.is_regression else _encode(y, recipe)
     names, domain = read_domains(domains, len(y))
-    if not len(x) == len(codes) == len(domain):
-        raise UsageError(f"X, y and domains have {len(x)}, {len(codes)} and {len(domain)} rows: they must agree.")
     weight = read_weights(sample_weight, names, domain)
     validation = draw_validation(codes, domain, recipe.validation, recipe.seed, None if weight is None else weight > 0)
     if isinstance(x, Frame) and x.types is None:

@@ -63,7 +63,7 @@ from seqdg.estimator.compare.folds import (
 )
 from seqdg.estimator.domain_estimator import DomainEstimator, choose_estimator
 from seqdg.estimator.recipe import Recipe, adapt_recipe, to_plain
-from seqdg.estimator.user_data import UserData, count_effective, draw_rows, join_domains, make_user_data, warn_of_order
+from seqdg.estimator.user_data import UserData, count_effective, draw_rows, join_domains, make_user_data
 from seqdg.results import AVERAGE, WORST
 from seqdg.training import choose_device
 
@@ -144,7 +144,6 @@ def compare(
     """
     budget = None if minutes is None else Budget(minutes)
     domains = join_domains(domains, groups)
-    warn_of_order(X, y=y, domains=domains, sample_weight=sample_weight)
     template: DomainEstimator = clone(estimator) if estimator is not None else choose_estimator(y)
     if members is not None:
         template.set_params(members=members)
@@ -157,7 +156,7 @@ def compare(
     recipe = template.set_params(algorithm=BASELINE, settings=None, criterion=criterion).make_recipe()
     if domains is None:
         raise UsageError("compare holds out every domain in turn: give domains, a name or number for each row.")
-    whole = make_user_data(X, template.read_targets(y), domains, recipe, gaps=True, sample_weight=sample_weight)
+    whole = make_user_data(X, y, domains, recipe, gaps=True, sample_weight=sample_weight)
     _check_data(whole, recipe)
     within, trials = any(map(looks_at_held_out, (select, *rules))), range(recipe.seed, recipe.seed + seeds)
     sweep = Sweep(whole, adapt_recipe(recipe, whole.dataset), trials, within, show=show)
