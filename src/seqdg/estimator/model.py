@@ -14,7 +14,7 @@ import json
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib.resources import files
@@ -53,7 +53,6 @@ from seqdg.training import NumberLoss, count_filled, fill_cyclically, pool_outpu
 ROWS = 4096  # that a learner of no net predicts at once
 FORMAT, SCHEMA = "seqdg-model", 4
 WEIGHTS, TEXT, CARD = "model.safetensors", "model.json", "card.md"
-MOST_CLASSES = 12  # that have a column on the card
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -384,34 +383,13 @@ def _build_algorithm(text: Mapping[str, Any]) -> Algorithm:
 def render_card(text: Mapping[str, Any]) -> str:
     """Render the content of model.json as Markdown."""
     environment = Environment(trim_blocks=True, lstrip_blocks=True)  # not of HTML: nothing is escaped
-    environment.filters |= {"counts": _draw_counts, "metrics": _draw_metrics}
+    environment.filters["metric"] = _format_metric
     template = (files("seqdg") / "estimator" / "card.md.jinja").read_text(encoding="utf-8")
     return environment.from_string(template).render(text) + "\n"
 
 
-def _draw_counts(domains: Mapping[str, Mapping[str, Any]], classes: Sequence[Any]) -> str:
-    """Draw a table with a row per domain: how many rows, and how many of each class, or how its numbers lie."""
-    counted = (list(map(str, classes)) if len(classes) <= MOST_CLASSES else []) if classes else ["mean", "deviation"]
-    rows = [["domain", "rows", *counted]]
-    for name, d in domains.items():
-        values = [str(d["classes"][c]) for c in counted] if classes else [f"{d[c]:.4g}" for c in counted]
-        rows.append([name, str(d["rows"]), *values])
-    return _draw_table(rows)
-
-
-def _draw_metrics(by_domain: Mapping[str, Mapping[str, float | None]]) -> str:
-    """Draw a table with a row per domain and a column per criterion."""
-    criteria = list(next(iter(by_domain.values())))
-    digits = {c: find_unit(c, [m[c] for m in by_domain.values()]).digits for c in criteria if CRITERIA[c].has_size}
-
-    def show(criterion: str, value: float | None) -> str:
-        return "-" if value is None or math.isnan(value) else f"{value:.{digits.get(criterion, 3)}f}"
-
-    rows = [[d, *(show(c, m[c]) for c in criteria)] for d, m in by_domain.items()]
-    return _draw_table([["domain", *(c.replace("_", " ") for c in criteria)], *rows])
-
-
-def _draw_table(rows: Sequence[Sequence[str]]) -> str:
-    """Draw a table of Markdown, the first row of which is its head."""
-    head, *rest = ("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
-    return "\n".join([head, "| " + " | ".join(["---"] * len(rows[0])) + " |", *rest])
+def _format_metric(criterion: str, domain: str, by_domain: Mapping[str, Mapping[str, float | None]]) -> str:
+    """Format a domain's score, in the digits of the table that it is part of."""
+    value, sized = by_domain[domain][criterion], CRITERIA[criterion].has_size
+    digits = find_unit(criterion, [scores[criterion] for scores in by_domain.values()]).digits if sized else 3
+    return "-" if value is None or math.isnan(value) else f"{value:.{digits}f}"
