@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -37,7 +37,7 @@ from seqdg.bench import (
     read_code,
     split_settings,
 )
-from seqdg.core import Algorithm, Sequential, Settings, flatten_settings, list_layers, parse_settings, shorten
+from seqdg.core import flatten_settings, list_alone, parse_settings, shorten
 from seqdg.data import Dataset, check_class_coverage
 from seqdg.estimator.compare.comparison import (
     CHOSEN,
@@ -192,16 +192,8 @@ def compare(
             left_out = run_within(budget, sweep, learners, searches, targets, select, criterion, count, say)
     finally:
         sweep.sink.close()
-    comparison = _make_comparison(
-        sweep,
-        {name: learner for name, learner in learners.items() if name not in left_out},
-        reported,
-        select,
-        criterion,
-        None if baseline in left_out else baseline,
-        [*whole.dataset.notes, *notes, *(note_left_out(left_out) if left_out else ())],
-    )
-    comparison = replace(comparison, left_out=tuple(left_out))
+    notes = [*whole.dataset.notes, *notes, *note_left_out(left_out)]
+    comparison = _make_comparison(sweep, learners, reported, select, criterion, baseline, notes, left_out)
     for sentence in comparison.warnings:
         warnings.warn(sentence, DoubtfulChoice, stacklevel=2)
     return _refit_winner(comparison, learners, template, whole) if refit else comparison
@@ -311,8 +303,9 @@ def _make_comparison(
     criterion: str,
     baseline: str | None,
     notes: Sequence[str],
+    left_out: Collection[str],
 ) -> Comparison:
-    names = list(learners)
+    names = [name for name in learners if name not in left_out]
     targets: list[Target] = [(d,) for d in sweep.domains]
     choice, candidates = sweep.choose((), names, select, criterion)
     if choice is None:
@@ -327,14 +320,15 @@ def _make_comparison(
         seeds=len(sweep.seeds),
         winner=Winner(
             best.name,
-            _list_settings(best.algorithm),
+            {n: v for n, v in flatten_settings(best.algorithm).items() if n not in list_alone(best.algorithm)},
             best.lr if best.lr != sweep.recipe.protocol.lr else None,
             sweep.find_stop((), best, select, criterion) if learners[best.name].takes_steps else None,
         ),
         outcomes={r: [o for t in targets for o in sweep.select_outcomes(t, names, r, criterion)] for r in rules},
         chosen={r: [o for t in targets for o in sweep.select_outcomes(t, names, r, criterion, CHOSEN)] for r in rules},
-        baseline=baseline,
+        baseline=None if baseline in left_out else baseline,
         notes=tuple(notes),
+        left_out=tuple(left_out),
         rows=_count_rows(data),
         reason=choice,
         ranked=tuple(candidate.name for candidate in candidates),
@@ -376,13 +370,6 @@ def _refit_winner(
     estimator.fit_prepared(user_data)
     estimator.add_facts(estimate=comparison.describe())
     return replace(comparison, estimator=estimator)
-
-
-def _list_settings(algorithm: Settings) -> dict[str, Any]:
-    """Return the settings of an algorithm, without those of a base that mean nothing along a path."""
-    layers = list_layers(algorithm) if isinstance(algorithm, Algorithm) else ()
-    lost = {name for layer in layers if isinstance(layer, Sequential) for name in layer.base.alone}
-    return {name: value for name, value in flatten_settings(algorithm).items() if name not in lost}
 
 
 def list_usual(dataset: Dataset) -> tuple[str, ...]:
