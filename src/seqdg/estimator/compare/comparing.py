@@ -186,14 +186,14 @@ def compare(
     left_out: dict[str, str] = {}
     try:
         if budget is None:
-            sweep.run(searches, targets, select, criterion)
+            sweep.run(searches, targets, select)
         else:
             count = len(whole.dataset.y)
-            left_out = run_within(budget, sweep, learners, searches, targets, select, criterion, count, say)
+            left_out = run_within(budget, sweep, learners, searches, targets, select, count, say)
     finally:
         sweep.sink.close()
     notes = [*whole.dataset.notes, *notes, *note_left_out(left_out)]
-    comparison = _make_comparison(sweep, learners, reported, select, criterion, baseline, notes, left_out)
+    comparison = _make_comparison(sweep, learners, reported, select, baseline, notes, left_out)
     for sentence in comparison.warnings:
         warnings.warn(sentence, DoubtfulChoice, stacklevel=2)
     return _refit_winner(comparison, learners, template, whole) if refit else comparison
@@ -300,14 +300,13 @@ def _make_comparison(
     learners: Mapping[str, Learner],
     rules: Sequence[str],
     select: str,
-    criterion: str,
     baseline: str | None,
     notes: Sequence[str],
     left_out: Collection[str],
 ) -> Comparison:
     names = [name for name in learners if name not in left_out]
     targets: list[Target] = [(d,) for d in sweep.domains]
-    choice, candidates = sweep.choose((), names, select, criterion)
+    choice, candidates = sweep.choose((), names, select)
     if choice is None:
         raise UsageError("Training diverged for every candidate. Choose a smaller lr.")
     best = candidates[choice.index]
@@ -315,17 +314,17 @@ def _make_comparison(
     return Comparison(
         domains=sweep.domains,
         algorithms={name: max(sum(c.name == name for c in sweep.tried[t]) for t in targets) for name in names},
-        criterion=criterion,
+        criterion=sweep.recipe.criterion,
         select=select,
         seeds=len(sweep.seeds),
         winner=Winner(
             best.name,
             {n: v for n, v in flatten_settings(best.algorithm).items() if n not in list_alone(best.algorithm)},
             best.lr if best.lr != sweep.recipe.protocol.lr else None,
-            sweep.find_stop((), best, select, criterion) if learners[best.name].takes_steps else None,
+            sweep.find_stop((), best, select) if learners[best.name].takes_steps else None,
         ),
-        outcomes={r: [o for t in targets for o in sweep.select_outcomes(t, names, r, criterion)] for r in rules},
-        chosen={r: [o for t in targets for o in sweep.select_outcomes(t, names, r, criterion, CHOSEN)] for r in rules},
+        outcomes={r: [o for t in targets for o in sweep.select_outcomes(t, names, r)] for r in rules},
+        chosen={r: [o for t in targets for o in sweep.select_outcomes(t, names, r, CHOSEN)] for r in rules},
         baseline=None if baseline in left_out else baseline,
         notes=tuple(notes),
         left_out=tuple(left_out),

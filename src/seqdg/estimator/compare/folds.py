@@ -122,7 +122,7 @@ class Sweep:
         self._planned = set[str]()  # keys of trials that were planned; those that the sink has are not run again
         self._asked: dict[str, set[str]] = {}  # keys of the trials that were asked for, by name of the candidate
         self._trials: dict[tuple[Target, Contender], list[Trial]] = {}
-        self._scores: dict[tuple[Target, Contender, str, str], list[float] | None] = {}
+        self._scores: dict[tuple[Target, Contender, str], list[float] | None] = {}
         self.task, self.net, _ = make_task(self.user_data, self.recipe, scaled=False)
         self.sink = MemorySink()
 
@@ -146,7 +146,7 @@ class Sweep:
         trial = self.make_trials(held_out, candidate)[0]
         find_learner_of(trial).check(trial, self.task, self.net)
 
-    def run(self, searches: Mapping[str, Search], targets: Sequence[Target], rule: str, criterion: str) -> None:
+    def run(self, searches: Mapping[str, Search], targets: Sequence[Target], rule: str) -> None:
         """Run until no search asks for more; tell each how well its proposals did by the rule.
 
         Where that is cut, candidates of which all was trained that was asked for are among those that were tried.
@@ -168,7 +168,7 @@ class Sweep:
                     known += [candidate] if candidate not in known and self.is_done([candidate.name]) else []
             for target, candidate in asked:
                 proposal = Proposal(candidate.algorithm, candidate.lr)
-                searches[candidate.name].tell(target, proposal, self.score(target, candidate, rule, criterion))
+                searches[candidate.name].tell(target, proposal, self.score(target, candidate, rule))
 
     def is_done(self, names: Sequence[str]) -> bool:
         """Return whether all is trained that was asked for of candidates of these names."""
@@ -178,19 +178,20 @@ class Sweep:
         """Train candidates with each of these domains, or pairs of them, held out."""
         self._run_trials([t for target in targets for c in candidates for t in self.make_trials(target, c)])
 
-    def score(self, target: Target, candidate: Contender, rule: str, criterion: str) -> float | None:
+    def score(self, target: Target, candidate: Contender, rule: str) -> float | None:
         """Score a candidate by what may be known for a target, more being better; None where training diverged."""
-        mean = average_finite(self.score_sources(target, candidate, rule, criterion) or ())
+        mean = average_finite(self.score_sources(target, candidate, rule) or ())
         return mean if math.isfinite(mean) else None
 
-    def score_sources(self, target: Target, candidate: Contender, rule: str, criterion: str) -> list[float] | None:
+    def score_sources(self, target: Target, candidate: Contender, rule: str) -> list[float] | None:
         """Score a candidate on every source by the rule, as the mean over seeds; None where training diverged."""
-        about = (target, candidate, split_rule(rule)[0], criterion)
+        about = (target, candidate, split_rule(rule)[0])
         if about not in self._scores:
             self._scores[about] = self._score_sources(*about)
         return self._scores[about]
 
-    def _score_sources(self, target: Target, candidate: Contender, base: str, criterion: str) -> list[float] | None:
+    def _score_sources(self, target: Target, candidate: Contender, base: str) -> list[float] | None:
+        criterion = self.recipe.criterion
         chosen = [select_evaluation(record, criterion) for record in self.list_records(target, candidate)]
         known = [[score(value, criterion) for value in e.source[criterion]] for e in chosen if e is not None]
         if len(known) < len(chosen):
@@ -198,7 +199,7 @@ class Sweep:
         validated = [fmean(values) for values in zip(*known, strict=True)]
         if base == SOURCE_VAL:
             return validated
-        stop = self.find_stop(target, candidate, base, criterion)
+        stop = self.find_stop(target, candidate, base)
         values: dict[str, list[float]] = {source: [] for source in self._list_sources(target)}
         for record, source in self._list_inner(target, candidate):
             evaluation = select_evaluation(record, criterion, stop)
@@ -208,45 +209,42 @@ class Sweep:
         held_out = [average_finite(each) for each in values.values()]
         return [average_finite(pair) for pair in zip(validated, held_out, strict=True)] if base == BOTH else held_out
 
-    def find_stop(self, target: Target, candidate: Contender, rule: str, criterion: str) -> int | None:
+    def find_stop(self, target: Target, candidate: Contender, rule: str) -> int | None:
         """Find the number of steps after which held-out sources are served best, where the rule asks for it; None: each
         training stops where it validates best."""
         if split_rule(rule)[0] != STOPPED:
             return None
-        inner = self._list_inner(target, candidate)
+        inner, criterion = self._list_inner(target, candidate), self.recipe.criterion
         if any(record.status != DONE for record, _ in inner):
             return None
         curves = [[e.held_out[criterion][r.held_out.index(source)] for e in r.history] for r, source in inner]
         best = find_best([average_finite(values) for values in zip(*curves, strict=True)], criterion)
         return None if best is None else inner[0][0].history[best[1]].step
 
-    def choose(
-        self, target: Target, names: Sequence[str], rule: str, criterion: str
-    ) -> tuple[Choice | None, list[Contender]]:
+    def choose(self, target: Target, names: Sequence[str], rule: str) -> tuple[Choice | None, list[Contender]]:
         """Choose for a target among all candidates of these names; return them too, from the simplest on."""
         candidates = [c for c in self.tried.get(target, []) if c.name in names]
         candidates.sort(key=lambda c: find_learner_of(self.make_trials((), c)[0]).rank_simplicity(shorten(c.name)))
-        scores = [self.score_sources(target, c, rule, criterion) for c in candidates]
+        scores = [self.score_sources(target, c, rule) for c in candidates]
         return choose(scores, split_rule(rule)[1]), candidates
 
     def list_records(self, held_out: Target, candidate: Contender) -> list[Record]:
         """List the records of a candidate, one per seed."""
         return [self.sink.records[t.key] for t in self.make_trials(held_out, candidate)]
 
-    def select_outcomes(
-        self, target: Target, names: Sequence[str], rule: str, criterion: str, label: str = ""
-    ) -> list[Outcome]:
+    def select_outcomes(self, target: Target, names: Sequence[str], rule: str, label: str = "") -> list[Outcome]:
         """Select what a choice by the rule reaches on a target, for each algorithm and seed. With a label, choose among
         all candidates of the algorithms together."""
+        criterion = self.recipe.criterion
         if rule == ORACLE:
             tried = [c for c in self.tried.get(target, []) if c.name in names]
             records = [_relabel(r, label) for c in tried for r in self.list_records(target, c)]
             return select_outcomes(records, rule, criterion)
         outcomes = []
         for together in [names] if label else [[name] for name in names]:
-            choice, candidates = self.choose(target, together, rule, criterion)
+            choice, candidates = self.choose(target, together, rule)
             candidate = candidates[choice.index if choice else 0]
-            stop = self.find_stop(target, candidate, rule, criterion)
+            stop = self.find_stop(target, candidate, rule)
             for record in self.list_records(target, candidate):
                 evaluation = select_evaluation(record, criterion, stop) if choice is not None else None
                 value, step = (None, 0) if evaluation is None else (evaluation.held_out[criterion][0], evaluation.step)
@@ -370,7 +368,6 @@ def run_within(
     searches: Mapping[str, Search],
     targets: Sequence[Target],
     rule: str,
-    criterion: str,
     rows: int,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> dict[str, str]:
@@ -397,7 +394,7 @@ def run_within(
     say(f"Trying, the cheapest first: {', '.join(order)}.")
     sweep.show, sweep.order = watch, order
     with suppress(OutOfTime), _call_at_end(budget, stop_when_over):
-        sweep.run({name: searches[name] for name in order}, targets, rule, criterion)
+        sweep.run({name: searches[name] for name in order}, targets, rule)
     sweep.show = show
     left_out: dict[str, str] = {}
     for names in rounds:
