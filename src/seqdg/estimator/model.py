@@ -225,21 +225,20 @@ def read_description(path: Path) -> dict[str, Any]:
             f"{path} was written by another version of seqdg (its format is {text.get('schema')}, and this version "
             f"reads {SCHEMA}): use that version, or fit the model again."
         )
-    if text.get("sha256") != _hash(text):
-        raise UsageError(
-            f"{path / TEXT} was changed after the model was saved: its hash does not match. Copy it again."
-        )
+    _check_hash(path / TEXT, text.get("sha256"), _hash(text))
     return text
+
+
+def _check_hash(path: Path, saved: Any, digest: str) -> None:
+    if saved != digest:
+        raise UsageError(f"{path} was changed after the model was saved: its hash does not match. Copy it again.")
 
 
 def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu") -> Model:
     """Read a model. net: the user's own module, where the model was trained with one."""
     text = read_description(path)
     tensors, digest = weights.read_weights(path / WEIGHTS)
-    if digest != text["weights_sha256"]:
-        raise UsageError(
-            f"{path / WEIGHTS} was changed after the model was saved: its hash does not match. Copy it again."
-        )
+    _check_hash(path / WEIGHTS, text["weights_sha256"], digest)
     shared: dict[str, Any] = {
         "input": rebuild_input(text["input"], under_prefix(tensors, "input.")),
         "name": text["algorithm"],
