@@ -35,7 +35,7 @@ import numpy as np
 
 from seqdg.bench import find_learner
 from seqdg.estimator.compare import ALL_USUAL
-from seqdg.estimator.compare.folds import DEFAULT, RULES, STOPPED, choose, split_rule
+from seqdg.estimator.compare.comparison import DEFAULT, RULES, STOPPED, choose, split_rule
 
 SETS = ("pacs", "beijing", "wisdm", "parkinsons", "reviews", "office")  # the longest first
 NUMBERS = ("beijing", "parkinsons")  # whose labels are numbers
@@ -195,7 +195,7 @@ def make_sweep(name: str, how: How) -> Any:
     from seqdg.estimator import DomainClassifier, DomainRegressor
     from seqdg.estimator.compare.folds import Sweep
     from seqdg.estimator.recipe import adapt_recipe
-    from seqdg.estimator.user_data import make_user_data, read_input
+    from seqdg.estimator.user_data import make_user_data
 
     if how.device == "cpu":
         torch.set_num_threads(1)
@@ -204,7 +204,7 @@ def make_sweep(name: str, how: How) -> Any:
     kind = DomainRegressor if name in NUMBERS else DomainClassifier
     estimator = kind("agg", device=how.device, **quick)
     recipe = estimator.make_recipe()
-    user_data = make_user_data(read_input(rows.x), estimator.read_targets(rows.y), rows.domains, recipe, gaps=True)
+    user_data = make_user_data(rows.x, rows.y, rows.domains, recipe, gaps=True)
     recipe = adapt_recipe(recipe, user_data.dataset)
     return Sweep(user_data, recipe, range(how.seeds), within=True)
 

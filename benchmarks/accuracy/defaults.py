@@ -29,7 +29,7 @@ from seqdg.bench import InProcess, MemorySink, Session, Trial, Workers, execute,
 from seqdg.core import adapt_to_path, describe_settings
 from seqdg.estimator import DomainClassifier, DomainRegressor
 from seqdg.estimator.fitting import make_task
-from seqdg.estimator.user_data import make_user_data, read_input
+from seqdg.estimator.user_data import make_user_data
 from seqdg.nets import NetSpec
 from seqdg.results import FAILED, Record, average_finite, select_step
 
@@ -187,7 +187,7 @@ def run_set(name: str, options: argparse.Namespace, path: Path) -> None:
     wanted: list[Wanted] = []
     count = len(set(np.asarray(domains).astype(str)))
     first = template(device=options.device, **BASE).make_recipe()
-    user_data = make_user_data(read_input(x), template.read_targets(y), domains, first, gaps=True)
+    user_data = make_user_data(x, y, domains, first, gaps=True)
     task, net, _ = make_task(user_data, first, scaled=False)
     for variant, changes in variants.items():
         if "domains_per_step" in changes and count <= MANY:

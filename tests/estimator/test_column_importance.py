@@ -16,7 +16,7 @@ from command import seqdg as command
 from seqdg.base import UsageError
 from seqdg.data import make_frame
 from seqdg.estimator.column_importance import Importance, judge
-from seqdg.estimator.domain_curve import Spread, estimate_spread
+from seqdg.results import Spread, estimate_spread
 
 
 class Rule(ClassifierMixin, BaseEstimator):

@@ -22,6 +22,14 @@ def session(path):
 
 
 @pytest.mark.slow
+def test_numbers_far_from_0_that_differ_little_are_exported_in_double_precision(tmp_path):
+    draw = np.random.default_rng(0)
+    x, domains = draw.normal(size=(160, 2)), np.repeat(["a", "b", "c", "d"], 40)
+    model = seqdg.DomainRegressor("agg", steps=30, members=1, device="cpu").fit(x, 1e4 + 3 * x[:, 0], domains=domains)
+    assert export_onnx(model.model_, tmp_path / "m.onnx") <= 1e-9
+
+
+@pytest.mark.slow
 def test_a_table_with_gaps_and_strange_words_gives_the_same_probabilities(fitted, hospitals, tmp_path):
     x, _, _ = hospitals
     gap = export_onnx(fitted.model_, tmp_path / "m.onnx")

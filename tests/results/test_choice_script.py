@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seqdg.estimator.compare.folds import RULES, STOPPED
+from seqdg.estimator.compare.comparison import RULES, STOPPED
 from seqdg.results import predict_next_domain
 
 DOMAINS = ("a", "b", "c", "d")

@@ -17,9 +17,9 @@ from sklearn.metrics import get_scorer
 
 from seqdg.base import UsageError, list_some, unknown
 from seqdg.data import Frame, is_dataframe
-from seqdg.estimator.domain_curve import Spread, estimate_spread
 from seqdg.estimator.user_data import read_domains, read_weights
 from seqdg.report import Figure, align_columns, draw_rows, make_row, make_styles, shorten_names
+from seqdg.results import Spread, estimate_spread
 from seqdg.training import make_stream
 
 SEEN, UNSEEN = "seen", "unseen"

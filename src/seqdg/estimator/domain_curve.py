@@ -12,62 +12,43 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from scipy import stats
 from sklearn.base import clone
 
 from seqdg.base import UsageError, count_things
 from seqdg.bench import (
     InProcess,
     MemorySink,
-    OwnSettings,
     Progress,
     Session,
+    Trial,
     Workers,
     execute,
-    find_learner_of,
     is_short,
     plan_trials,
     time_groups,
 )
-from seqdg.core import Algorithm, adapt_to_path, describe_settings, is_registered, shorten, split_chain
-from seqdg.estimator.compare import choose_estimator
-from seqdg.estimator.domain_estimator import DomainEstimator
-from seqdg.estimator.fitting import make_task
-from seqdg.estimator.recipe import Recipe, adapt_recipe
-from seqdg.estimator.user_data import make_user_data, warn_of_order
+from seqdg.estimator.compare.folds import Contender, Sweep
+from seqdg.estimator.domain_estimator import DomainEstimator, choose_estimator
+from seqdg.estimator.recipe import adapt_recipe
+from seqdg.estimator.user_data import make_user_data
 from seqdg.report import MISSING, Figure, align_columns, can_draw, draw_points, make_styles, write_figures
-from seqdg.results import CRITERIA, DONE, Record, Unit, find_unit, make_directory, select_step
+from seqdg.results import (
+    CRITERIA,
+    DONE,
+    Record,
+    Spread,
+    Unit,
+    estimate_spread,
+    find_unit,
+    make_directory,
+    select_evaluation,
+)
 from seqdg.training import make_stream
 
 LAST = 3  # sizes that say how the curve goes on
 SUBSETS = 12  # of the domains, for each number of them
 MOST_SIZES = 8  # numbers of domains that are tried
-LEVEL = 0.95  # of intervals
 Subset = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A mean over domains with its standard error and 95 % interval, which are None if there is one domain alone."""
-
-    mean: float
-    error: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-
-def estimate_spread(values: Sequence[float] | NDArray[np.float64]) -> Spread:
-    """Estimate mean +- t(n - 1) * s / sqrt(n) from the values of n domains, those that are not finite left out."""
-    known = [float(v) for v in values if math.isfinite(v)]
-    if not known:
-        return Spread(math.nan)
-    mean = float(np.mean(known))
-    if len(known) < 2:
-        return Spread(mean)
-    error = float(np.std(known, ddof=1)) / math.sqrt(len(known))
-    reach = float(stats.t.ppf((1 + LEVEL) / 2, len(known) - 1)) * error
-    return Spread(mean, error, mean - reach, mean + reach)
 
 
 def write_analysis(folder: Path, frames: Mapping[str, Any], figure: Figure) -> list[Path]:
@@ -264,44 +245,36 @@ def learning_curve(
     >>> curve.frame()["trainings"].tolist()
     [4, 6, 4]
     """
-    warn_of_order(X, y=y, domains=domains, sample_weight=sample_weight)
     template = clone(model) if isinstance(model, DomainEstimator) else choose_estimator(y).set_params(algorithm=model)
     recipe = template.make_recipe()
     if recipe.stop is not None:
         raise UsageError("The step is chosen by source validation in every training: leave stop out.")
     if seeds < 1 or subsets < 1:
         raise UsageError(f"{seeds} seeds and {subsets} subsets were asked for, but at least 1 of each is needed.")
-    targets = template.read_targets(y)
-    data = make_user_data(X, targets, domains, recipe, gaps=True, sample_weight=sample_weight)
+    data = make_user_data(X, y, domains, recipe, gaps=True, sample_weight=sample_weight)
     names = data.dataset.domains
     if len(names) < 2:
         raise UsageError(f"There is only the domain '{names[0]}': to hold it out, at least one other is needed.")
     recipe = adapt_recipe(recipe, data.dataset)
-    task, net, _ = make_task(data, recipe, scaled=False)
-    settings = describe_settings(adapt_to_path(recipe.algorithm, len(names), len(names) - 1))
-    notes, planned, sizes = list[str](), [], []
+    sweep = Sweep(data, recipe, range(recipe.seed, recipe.seed + seeds), within=False)
+    contender = Contender(recipe.name, recipe.algorithm, recipe.protocol.lr)
+    notes, planned, sizes = list[str](), list[Trial](), list[int]()
     for size in choose_sizes(len(names)):
-        objects = _take_objects(recipe, len(names), size)
-        trials = [
-            task.make_trial(
-                recipe.name, settings, recipe.protocol, tuple(d for d in names if d not in chosen), seed, **objects
-            )
-            for chosen in choose_subsets(names, size, subsets, recipe.seed)
-            for seed in range(recipe.seed, recipe.seed + seeds)
-        ]
+        chosen = choose_subsets(names, size, subsets, recipe.seed)
+        targets = [tuple(d for d in names if d not in subset) for subset in chosen]
         try:
-            find_learner_of(trials[0]).check(trials[0], task, net)
+            sweep.check_target(targets[0], contender)
         except UsageError as error:
             notes.append(f"{count_things(size, 'domain')} cannot be trained on: {error}")
             continue
-        planned += trials
+        planned += [trial for target in targets for trial in sweep.make_trials(target, contender)]
         sizes.append(size)
     if not planned:
         raise UsageError(notes[-1])
     trainings = count_things(len(planned), "training")
     on_message(f"{trainings} of {recipe.name} on {sizes[0]} to {sizes[-1]} of {len(names)} domains.")
-    sink, session = MemorySink(), Session(task, recipe.device)
-    plan = plan_trials(task, planned, net, recipe.device)
+    sink, session = MemorySink(), Session(sweep.task, recipe.device)
+    plan = plan_trials(sweep.task, planned, sweep.net, recipe.device)
     costs = time_groups(plan.missing, session.task, session.device)
     is_quick = is_short([costs.get(group.key) for group in plan.missing])  # then starting processes takes longer
     execute(plan, session, Workers(workers) if workers and not is_quick else InProcess(), sink, costs, on_progress)
@@ -313,15 +286,6 @@ def learning_curve(
     if not measured:
         raise UsageError("Every training diverged. Choose a smaller lr.")
     return LearningCurve(recipe.name, names, recipe.criterion, tuple(measured), tuple(notes))
-
-
-def _take_objects(recipe: Recipe, domains: int, size: int) -> dict[str, Any]:
-    """Return what a trial on so many of the domains carries because no name makes it."""
-    if isinstance(recipe.algorithm, OwnSettings):
-        return {"estimator": recipe.algorithm.estimator}
-    if isinstance(recipe.algorithm, Algorithm) and not is_registered(shorten(split_chain(recipe.name)[0])):
-        return {"algorithm": adapt_to_path(recipe.algorithm, domains, size)}
-    return {}
 
 
 def choose_sizes(count: int) -> list[int]:
@@ -351,10 +315,10 @@ def choose_subsets(domains: Sequence[str], size: int, most: int, seed: int) -> l
 
 def _measure(record: Record, domains: Sequence[str], criterion: str) -> list[Measured]:
     """List what a training reached on every unseen domain, at the step that source validation chose."""
-    best = select_step(record.history, criterion) if record.status == DONE else None
-    if best is None:
+    chosen = select_evaluation(record, criterion)
+    if chosen is None:
         return []
-    values = record.history[best[1]].held_out[criterion]
+    values = chosen.held_out[criterion]
     trained_on = tuple(d for d in domains if d not in record.held_out)
     return [Measured(trained_on, d, v) for d, v in zip(record.held_out, values, strict=True)]
 

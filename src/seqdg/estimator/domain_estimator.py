@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
@@ -24,14 +26,10 @@ from seqdg.estimator.model_inputs import TableInput
 from seqdg.estimator.recipe import Recipe, adapt_recipe, draw_seed, make_recipe, read_parameters
 from seqdg.estimator.user_data import (
     UserData,
-    is_sparse,
     join_domains,
     make_user_data,
     read_input,
-    read_labels,
-    read_numbers,
     split_sparse,
-    warn_of_order,
 )
 from seqdg.nets import NetSpec
 from seqdg.training import choose_device
@@ -40,24 +38,39 @@ MANY_ROWS = 10  # a column that is empty in all of so many rows is hardly chance
 Kind = TypeVar("Kind", bound="DomainEstimator")
 
 
+@dataclass(eq=False, repr=False)
 class DomainEstimator(BaseEstimator):  # type: ignore[misc]
     """Fit, save and load a model of several known domains. A subclass says what its targets are."""
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"domains": True, "groups": True}
     is_regressor: ClassVar[bool]
-    model_: Model
+    model_: Model = field(init=False)
 
     algorithm: str | Algorithm
-    settings: dict[str, Any] | None
-    net: str | NetSpec | nn.Module | None
+    _: KW_ONLY
+    settings: dict[str, Any] | None = None
+    net: str | NetSpec | nn.Module | None = None
+    hidden: tuple[int, ...] | str = "auto"
+    batchnorm: str = "auto"
+    steps: int | str = "auto"
+    batch: int = 32
+    domains_per_step: int | str = "auto"
+    optimizer: str = "adam"
+    lr: float = 0.003
+    momentum: float = 0.9
+    weight_decay: float = 1e-3
+    scaling: str = "quantile"
+    schedule: str = "constant"
+    warmup: float = 0.0
+    validation: float = 0.2
+    evaluations: int = 10
     criterion: str
-    lr: float
-    random_state: Any
-
-    def _keep_parameters(self, arguments: Mapping[str, Any]) -> None:
-        """Keep the constructor's arguments unchanged: scikit-learn wants every parameter as an attribute."""
-        for name in self._get_param_names():
-            setattr(self, name, arguments[name])
+    stop: int | None = None
+    members: int | str = "auto"
+    image_size: int | None = None
+    augment: str = ""
+    device: str = "auto"
+    random_state: Any = 0
 
     def fit(self: Kind, X: Any, y: Any, domains: Any = None, sample_weight: Any = None, groups: Any = None) -> Kind:
         """Train on the rows of all domains.
@@ -81,12 +94,8 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         self
         """
         domains = join_domains(domains, groups)
-        warn_of_order(X, y=y, domains=domains, sample_weight=sample_weight)
         recipe = self.make_recipe()
-        x, targets = read_input(X), self.read_targets(y)
-        if len(x) != len(targets):
-            raise UsageError(f"X has {len(x)} rows and y {len(targets)}: inconsistent numbers of samples.")
-        user_data = make_user_data(x, targets, domains, recipe, sample_weight=sample_weight)
+        user_data = make_user_data(X, y, domains, recipe, sample_weight=sample_weight)
         if domains is None:
             warnings.warn(
                 "No domains were given, so all rows count as one domain. Pass `domains`, a name for each row such as "
@@ -102,11 +111,6 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         recipe = self.make_recipe()
         user_data = user_data.scale(recipe.protocol.scaling)
         self._set_model(fit_model(user_data, adapt_recipe(recipe, user_data.dataset)))
-
-    @staticmethod
-    def read_targets(y: Any) -> NDArray[Any]:
-        """Return the targets of shape (row,), or raise a UsageError if a row has none."""
-        raise NotImplementedError
 
     def save(self, path: str | Path) -> None:
         """Write the model to a directory: model.safetensors, model.json and card.md. Nothing in it is a pickle.
@@ -169,15 +173,16 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         self.domains_ = np.array(list(facts["domains"]), dtype=object)
         self.step_, self.validation_ = facts["step"], facts["validation"]
         self.notes_ = list(facts["notes"])
-        self.n_features_in_ = model.input.width
+        table = model.input if isinstance(model.input, TableInput) else None
+        self.n_features_in_ = math.prod(model.input.shape) if table is None else len(table.names)
         self.__dict__.pop("feature_names_in_", None)
-        if isinstance(model.input, TableInput) and model.input.named:
-            self.feature_names_in_ = np.array(model.input.names, dtype=object)
+        if table is not None and table.named:
+            self.feature_names_in_ = np.array(table.names, dtype=object)
 
     def _compute_outputs(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self, "model_")
         # A transductive model needs all rows of the domain at once.
-        is_split = is_sparse(X) and X.shape[0] and not self.model_.together
+        is_split = issparse(X) and X.shape[0] and not self.model_.together
         outputs = []
         for part in split_sparse(X) if is_split else [X]:
             logits, notes = self.model_.compute_logits(self._read_input(part))
@@ -217,6 +222,7 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+@dataclass(eq=False, repr=False)
 class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
     """Classify the rows of a domain that was not seen, after training on several that were.
 
@@ -313,40 +319,11 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
     """
 
     is_regressor = False
-
-    def __init__(
-        self,
-        algorithm: str | Algorithm = "fo-s-mldg+ema",
-        *,
-        settings: dict[str, Any] | None = None,
-        net: str | NetSpec | nn.Module | None = None,
-        hidden: tuple[int, ...] | str = "auto",
-        batchnorm: str = "auto",
-        steps: int | str = "auto",
-        batch: int = 32,
-        domains_per_step: int | str = "auto",
-        optimizer: str = "adam",
-        lr: float = 0.003,
-        momentum: float = 0.9,
-        weight_decay: float = 1e-3,
-        scaling: str = "quantile",
-        schedule: str = "constant",
-        warmup: float = 0.0,
-        validation: float = 0.2,
-        evaluations: int = 10,
-        criterion: str = "accuracy",
-        stop: int | None = None,
-        members: int | str = "auto",
-        calibrate: bool = True,
-        class_weight: Any = None,
-        image_size: int | None = None,
-        augment: str = "",
-        device: str = "auto",
-        random_state: Any = 0,
-    ) -> None:
-        self._keep_parameters(locals())
-
-    read_targets = staticmethod(read_labels)
+    algorithm: str | Algorithm = "fo-s-mldg+ema"
+    _: KW_ONLY
+    criterion: str = "accuracy"
+    calibrate: bool = True
+    class_weight: Any = None
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class of every row.
@@ -399,6 +376,7 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
         self.classes_ = model.classes
 
 
+@dataclass(eq=False, repr=False)
 class DomainRegressor(RegressorMixin, DomainEstimator):  # type: ignore[misc]
     """Predict a number for the rows of a domain that was not seen, after training on several that were.
 
@@ -436,39 +414,10 @@ schedule, warmup, validation, evaluations, stop, members, image_size, augment, d
     """
 
     is_regressor = True
-
-    def __init__(
-        self,
-        algorithm: str | Algorithm = "agg+ema",
-        *,
-        settings: dict[str, Any] | None = None,
-        net: str | NetSpec | nn.Module | None = None,
-        hidden: tuple[int, ...] | str = "auto",
-        batchnorm: str = "auto",
-        steps: int | str = "auto",
-        batch: int = 32,
-        domains_per_step: int | str = "auto",
-        optimizer: str = "adam",
-        lr: float = 0.003,
-        momentum: float = 0.9,
-        weight_decay: float = 1e-3,
-        scaling: str = "quantile",
-        schedule: str = "constant",
-        warmup: float = 0.0,
-        validation: float = 0.2,
-        evaluations: int = 10,
-        criterion: str = "rmse",
-        loss: str = "squared",
-        stop: int | None = None,
-        members: int | str = "auto",
-        image_size: int | None = None,
-        augment: str = "",
-        device: str = "auto",
-        random_state: Any = 0,
-    ) -> None:
-        self._keep_parameters(locals())
-
-    read_targets = staticmethod(read_numbers)
+    algorithm: str | Algorithm = "agg+ema"
+    _: KW_ONLY
+    criterion: str = "rmse"
+    loss: str = "squared"
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Return a number for every row, in the units of y.
@@ -483,6 +432,13 @@ schedule, warmup, validation, evaluations, stop, members, image_size, augment, d
         array of shape (row,)
         """
         return self._compute_outputs(X)[:, 0]
+
+
+def choose_estimator(y: Any) -> DomainEstimator:
+    """Choose a regressor for numbers with fractions, and a classifier for all else."""
+    values = np.asarray(y)
+    fractions = values.dtype.kind == "f" and bool((values[np.isfinite(values)] % 1 != 0).any())
+    return DomainRegressor() if fractions else DomainClassifier()
 
 
 def load_estimator(path: Path, device: str = "auto") -> DomainClassifier | DomainRegressor:

@@ -157,7 +157,7 @@ def _collect_facts(dataset: Dataset, recipe: Recipe, step: int, chosen: Evaluati
     """Collect what the model's card says, as JSON holds it: on what data it was trained, how, and by which versions."""
     rows = _count_validation(dataset)
     validation = {
-        name: {criterion: values[i] for criterion, values in chosen.source.items()}
+        name: {c: values[i] if math.isfinite(values[i]) else None for c, values in chosen.source.items()}
         for i, name in enumerate(dataset.domains)
         if rows[name]
     }
@@ -173,7 +173,7 @@ def _collect_facts(dataset: Dataset, recipe: Recipe, step: int, chosen: Evaluati
     return {
         "domains": domains,
         "step": step,
-        "validation": {d: {c: v if math.isfinite(v) else None for c, v in m.items()} for d, m in validation.items()},
+        "validation": validation,
         "parameters": recipe.describe(),
         "versions": list_versions(),
         "notes": list(dataset.notes),

@@ -14,14 +14,16 @@ import json
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from jinja2 import Environment
 from numpy.typing import NDArray
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -51,8 +53,6 @@ from seqdg.training import NumberLoss, count_filled, fill_cyclically, pool_outpu
 ROWS = 4096  # that a learner of no net predicts at once
 FORMAT, SCHEMA = "seqdg-model", 4
 WEIGHTS, TEXT, CARD = "model.safetensors", "model.json", "card.md"
-MOST_CLASSES = 12  # that have a column on the card
-Text = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,21 +225,20 @@ def read_description(path: Path) -> dict[str, Any]:
             f"{path} was written by another version of seqdg (its format is {text.get('schema')}, and this version "
             f"reads {SCHEMA}): use that version, or fit the model again."
         )
-    if text.get("sha256") != _hash(text):
-        raise UsageError(
-            f"{path / TEXT} was changed after the model was saved: its hash does not match. Copy it again."
-        )
+    _check_hash(path / TEXT, text.get("sha256"), _hash(text))
     return text
+
+
+def _check_hash(path: Path, saved: Any, digest: str) -> None:
+    if saved != digest:
+        raise UsageError(f"{path} was changed after the model was saved: its hash does not match. Copy it again.")
 
 
 def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu") -> Model:
     """Read a model. net: the user's own module, where the model was trained with one."""
     text = read_description(path)
     tensors, digest = weights.read_weights(path / WEIGHTS)
-    if digest != text["weights_sha256"]:
-        raise UsageError(
-            f"{path / WEIGHTS} was changed after the model was saved: its hash does not match. Copy it again."
-        )
+    _check_hash(path / WEIGHTS, text["weights_sha256"], digest)
     shared: dict[str, Any] = {
         "input": rebuild_input(text["input"], under_prefix(tensors, "input.")),
         "name": text["algorithm"],
@@ -380,127 +379,16 @@ def _build_algorithm(text: Mapping[str, Any]) -> Algorithm:
     return build_algorithm(name, **read_settings(text["facts"]["parameters"]))
 
 
-def render_card(text: Text) -> str:
+def render_card(text: Mapping[str, Any]) -> str:
     """Render the content of model.json as Markdown."""
-    facts = text["facts"]
-    parts = [
-        f"# A model trained by {text['algorithm']}",
-        _describe_purpose(text),
-        "## What it was trained on\n\n" + _describe_data(text),
-        "## How it was trained\n\n" + _describe_training(text),
-        "## How it was chosen, and what to expect\n\n" + _describe_expectation(facts),
-    ]
-    if facts["notes"]:
-        parts.append("## Notes\n\n" + "\n".join(f"- {note}" for note in facts["notes"]))
-    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
-    parts.append(f"## Made by\n\n{versions}; weights {text['weights_sha256'][:16]}.")
-    return "\n\n".join(parts) + "\n"
+    environment = Environment(trim_blocks=True, lstrip_blocks=True)  # not of HTML: nothing is escaped
+    environment.filters["metric"] = _format_metric
+    template = (files("seqdg") / "estimator" / "card.md.jinja").read_text(encoding="utf-8")
+    return environment.from_string(template).render(text) + "\n"
 
 
-def _describe_purpose(text: Text) -> str:
-    values, facts = [str(c) for c in text["classes"]["values"]], text["facts"]
-    names = ", ".join(values[:20]) + (f" and {len(values) - 20} more" if len(values) > 20 else "")
-    label = f"'{facts['label']}'" if facts.get("label") else "a number"
-    what = f"tells {len(values)} classes apart ({names})" if values else f"predicts {label}"
-    purpose = f"It {what} from {_describe_input(text['input'])}."
-    if not facts.get("together"):
-        return purpose
-    return (
-        f"{purpose} It is transductive: it predicts {facts['together']} rows of one domain at once, so give it the "
-        "rows of one domain together."
-    )
-
-
-def _describe_input(table: Text) -> str:
-    if table["kind"] == "image":
-        return f"images of {table['channels']} channels, resized to {table['size']} x {table['size']}"
-    if table["kind"] == "array":
-        return f"arrays of shape {table['shape']}"
-    words, dates = [name for name, _ in table["vocabulary"]], table.get("dates", {})
-    numbers = len(table["columns"]) - len(words) - len(dates)
-    return (
-        f"{numbers} columns of numbers" + (f", {len(dates)} of dates" if dates else "") + f" and {len(words)} of words"
-    )
-
-
-def _describe_data(text: Text) -> str:
-    domains = text["facts"]["domains"]
-    classes = [str(c) for c in text["classes"]["values"]]
-    counted = (classes if len(classes) <= MOST_CLASSES else []) if classes else ["mean", "deviation"]
-    rows = [["domain", "rows", *counted]]
-    for name, d in domains.items():
-        values = [str(d["classes"][c]) for c in counted] if classes else [f"{d[c]:.4g}" for c in counted]
-        rows.append([name, str(d["rows"]), *values])
-    lines = _draw_table(rows)
-    if text["facts"].get("data"):
-        lines = [f"From `{text['facts']['data']}`.", "", *lines]
-    if text["input"]["kind"] == "table" and text["input"]["named"]:
-        decided = text["facts"].get("columns", {})
-        names = [f"{name} ({decided[name]})" if name in decided else name for name in text["input"]["columns"]]
-        lines += ["", f"Columns: {', '.join(names)}."]
-    return "\n".join(lines)
-
-
-def _describe_training(text: Text) -> str:
-    facts = text["facts"]
-    p = facts["parameters"]
-    settings = ", ".join(f"{k} = {v}" for k, v in p["settings"].items()) or "no settings"
-    lines = [f"{text['algorithm']} ({settings}) {_describe_steps(text)}"]
-    if text.get("temperature", 1) != 1:
-        lines.append(
-            f"Probabilities are calibrated: logits are divided by the temperature {text['temperature']:.3f}, which "
-            "fits rows of the same domains that were not trained on."
-        )
-    if "loss" in p and "learner" not in text:
-        lines.append(f"The loss is {p['loss']}, of numbers brought to mean 0 and deviation 1.")
-    if p.get("class_weight"):
-        lines.append(f"Class weights: {p['class_weight']}.")
-    if facts["validation"]:
-        lines += [
-            "",
-            "On rows of the same domains that were not trained on:",
-            "",
-            *_draw_metrics(facts["validation"]),
-        ]
-    return "\n".join(lines)
-
-
-def _describe_steps(text: Text) -> str:
-    p = text["facts"]["parameters"]
-    if "learner" in text:
-        return f"fitted once, with no net; seed {p['random_state']}."
-    net = text["module"] if text["net"] is None else text["net"]["name"]
-    hidden = f" of hidden widths {p['hidden']}" if net == "mlp" else ""
-    members = text["members"]
-    what = f"an ensemble of {members} nets" if members > 1 else "a net"
-    return (
-        f"on {what} ({net}{hidden}): {p['steps']} steps of {p['batch']} rows per domain, optimizer {p['optimizer']}, "
-        f"learning rate {p['lr']}, seed {p['random_state']}; the weights are those after {text['facts']['step']} steps."
-    )
-
-
-def _describe_expectation(facts: Text) -> str:
-    estimate = facts.get("estimate")
-    if not estimate:
-        return "No estimate was made for a domain that it has never seen. `seqdg.compare` and `seqdg fit` make one."
-    said = [*filter(None, (estimate["sentence"], estimate["drivers"])), "", *estimate["how"], ""]
-    table = ["With each domain held out in turn:", "", *_draw_metrics(estimate["held_out"]), ""]
-    return "\n".join([*said, *table, *estimate["warnings"]]).rstrip()
-
-
-def _draw_metrics(by_domain: Mapping[str, Mapping[str, float | None]]) -> list[str]:
-    """Draw a table with a row per domain and a column per criterion."""
-    criteria = list(next(iter(by_domain.values())))
-    digits = {c: find_unit(c, [m[c] for m in by_domain.values()]).digits for c in criteria if CRITERIA[c].has_size}
-
-    def show(criterion: str, value: float | None) -> str:
-        return "-" if value is None or math.isnan(value) else f"{value:.{digits.get(criterion, 3)}f}"
-
-    rows = [[d, *(show(c, m[c]) for c in criteria)] for d, m in by_domain.items()]
-    return _draw_table([["domain", *(c.replace("_", " ") for c in criteria)], *rows])
-
-
-def _draw_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Draw a table of Markdown, the first row of which is its head."""
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return [lines[0], "| " + " | ".join(["---"] * len(rows[0])) + " |", *lines[1:]]
+def _format_metric(criterion: str, domain: str, by_domain: Mapping[str, Mapping[str, float | None]]) -> str:
+    """Format a domain's score, in the digits of the table that it is part of."""
+    value, sized = by_domain[domain][criterion], CRITERIA[criterion].has_size
+    digits = find_unit(criterion, [scores[criterion] for scores in by_domain.values()]).digits if sized else 3
+    return "-" if value is None or math.isnan(value) else f"{value:.{digits}f}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -50,11 +49,6 @@ class TableInput:
     na: tuple[str, ...] = ()  # text and numbers that mean missing, besides the usual ones
 
     dtype = torch.float64
-
-    @property
-    def width(self) -> int:
-        """Number of columns of the table."""
-        return len(self.names)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -212,10 +206,6 @@ class ImageInput:
     dtype = torch.float32
 
     @property
-    def width(self) -> int:
-        return math.prod(self.shape)
-
-    @property
     def shape(self) -> tuple[int, ...]:
         return (self.channels, self.size, self.size)
 
@@ -253,10 +243,6 @@ class ArrayInput:
     shape: tuple[int, ...]
 
     dtype = torch.float32
-
-    @property
-    def width(self) -> int:
-        return math.prod(self.shape)
 
     def read(self, x: Any) -> tuple[Tensor, list[str]]:
         array = _to_tensor(x)

@@ -16,7 +16,6 @@ import copy
 import json
 import logging
 import warnings
-from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,17 +37,22 @@ from seqdg.training import pool_outputs
 
 TOLERANCE = 1e-5
 MOST_NAMES = 8  # of columns that are printed; the metadata have all
+MATRIX = "inputs_of_the_estimator"  # (row, input) double, what the graph in front gives
+ML = ("ai.onnx.ml", 3)
 Feed = dict[str, NDArray[Any]]
 
 
 class _ModelGraph(nn.Module):
     """A net with its weights: from the net's inputs to logits and probabilities, or to predicted numbers (row,)."""
 
+    target: Tensor  # mean and deviation
+
     def __init__(self, model: NetModel) -> None:
         super().__init__()
         self.algorithm, self.names, self.members = model.algorithm, tuple(model.params), model.members
         self.temperature = model.temperature
-        self.target = model.target if model.is_regression else None
+        self.is_regression = model.is_regression
+        self.register_buffer("target", torch.tensor(model.target, dtype=torch.float64))  # the exporter rounds numbers
         self.net, members = replace(model, device="cpu").net
         for k, params in enumerate(members):
             for i, name in enumerate(self.names):
@@ -61,9 +65,10 @@ class _ModelGraph(nn.Module):
             each.append(self.algorithm.predict(self.net, params, x))
         outputs = each[0] if self.members == 1 else pool_outputs(torch.stack(each), self.members)[0]
         outputs = outputs / self.temperature
-        if self.target is None:
+        if not self.is_regression:
             return outputs, torch.softmax(outputs, dim=1)
-        return ((outputs * self.target[1] + self.target[0]).squeeze(1),)
+        mean, deviation = self.target.to(outputs.dtype)
+        return ((outputs * deviation + mean).squeeze(1),)
 
 
 class _TableGraph(nn.Module):
@@ -238,22 +243,21 @@ def _prepend_lookup(proto: Any, table: TableInput) -> None:
     for j, known in enumerate(table.vocabulary.values()):
         graph.initializer.append(helper.make_tensor(f"column_{j}", TensorProto.INT64, [1], [j]))
         nodes.append(helper.make_node("Gather", ["words", f"column_{j}"], [f"words_{j}"], axis=1))
-        attributes: Mapping[str, Any] = {"default_int64": -1, "keys_strings": list(known) or ["\0"]}
-        indices = list(range(len(known))) or [-1]
         nodes.append(
             helper.make_node(
-                "LabelEncoder", [f"words_{j}"], [f"codes_{j}"], domain="ai.onnx.ml", values_int64s=indices, **attributes
+                "LabelEncoder", [f"words_{j}"], [f"codes_{j}"], domain=ML[0], default_int64=-1,
+                keys_strings=list(known) or ["\0"], values_int64s=list(range(len(known))) or [-1],
             )
-        )
+        )  # fmt: skip
         parts.append(f"codes_{j}")
     nodes.append(helper.make_node("Concat", parts, ["codes"], axis=1))
     words = helper.make_tensor_value_info("words", TensorProto.STRING, [rows, len(parts)])
     graph.input.remove(old)
     graph.input.append(words)
-    rest = list(graph.node)
+    nodes += graph.node
     del graph.node[:]
-    graph.node.extend([*nodes, *rest])
-    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 2))
+    graph.node.extend(nodes)
+    _use_opset(proto, *ML)
 
 
 def _add_metadata(proto: Any, model: Model) -> None:
@@ -322,10 +326,6 @@ def _require_onnx() -> None:
         raise UsageError("Writing and checking ONNX files needs more packages: pip install 'seqdg[onnx]'.")
 
 
-MATRIX = "inputs_of_the_estimator"  # (row, input) double, what the graph in front gives
-ML = ("ai.onnx.ml", 3)
-
-
 def _is_boosting(estimator: Any) -> bool:
     return isinstance(estimator, HistGradientBoostingClassifier | HistGradientBoostingRegressor)
 
@@ -345,7 +345,7 @@ def _append_estimator(proto: Any, fitted: FittedEstimator, width: int, precision
         graph.node.append(helper.make_node("Cast", ["single"], ["widened"], to=TensorProto.DOUBLE))
         entering = "widened"
     opset = max((o.version for o in proto.opset_import if not o.domain), default=1)
-    converted = compose.add_prefix(_convert(fitted, width, precision, opset), "sk.")
+    converted = compose.add_prefix(_convert(fitted, width, precision, opset), "sk_")
     graph.node.append(helper.make_node("Identity", [entering], [converted.graph.input[0].name]))
     graph.node.extend(converted.graph.node)
     graph.initializer.extend(converted.graph.initializer)
@@ -377,79 +377,69 @@ def _make_boosting(estimator: Any) -> Any:
     """Write the trees as one node, from rows of single precision to raw scores (row, tree of a round)."""
     from onnx import helper
 
-    nodes: dict[str, list[Any]] = {name: [] for name in (
-        "treeids", "nodeids", "featureids", "modes", "values", "truenodeids", "falsenodeids",
-        "missing_value_tracks_true", "hitrates",
-    )}  # fmt: skip
-    leaves: dict[str, list[Any]] = {name: [] for name in ("treeids", "nodeids", "ids", "weights")}
-    number, rounds = 0, private.list_boosted_trees(estimator)
-    for trees in rounds:
-        for target, tree in enumerate(trees):
-            for index, node in enumerate(tree.nodes):
-                is_leaf = bool(node["is_leaf"])
-                values = (
-                    number, index, 0 if is_leaf else int(node["feature_idx"]), "LEAF" if is_leaf else "BRANCH_LEQ",
-                    0.0 if is_leaf else _round_down(float(node["num_threshold"])),
-                    0 if is_leaf else int(node["left"]), 0 if is_leaf else int(node["right"]),
-                    int(node["missing_go_to_left"]), 1.0,
-                )  # fmt: skip
-                for name, value in zip(nodes, values, strict=True):
-                    nodes[name].append(value)
-                if is_leaf:
-                    for name, value in zip(leaves, (number, index, target, float(node["value"])), strict=True):
-                        leaves[name].append(value)
-            number += 1
+    rounds = private.list_boosted_trees(estimator)
+    sizes = [len(tree.nodes) for trees in rounds for tree in trees]
+    nodes = np.concatenate([tree.nodes for trees in rounds for tree in trees])
+    trees, places = np.repeat(np.arange(len(sizes)), sizes), np.concatenate([np.arange(size) for size in sizes])
+    leaf = nodes["is_leaf"].astype(bool)
+    columns = {
+        "nodes_treeids": trees,
+        "nodes_nodeids": places,
+        "nodes_featureids": np.where(leaf, 0, nodes["feature_idx"]),
+        "nodes_modes": np.where(leaf, "LEAF", "BRANCH_LEQ"),
+        "nodes_values": _round_down(np.where(leaf, 0.0, nodes["num_threshold"])),
+        "nodes_truenodeids": np.where(leaf, 0, nodes["left"]),
+        "nodes_falsenodeids": np.where(leaf, 0, nodes["right"]),
+        "nodes_missing_value_tracks_true": nodes["missing_go_to_left"],
+        "target_treeids": trees[leaf],
+        "target_nodeids": places[leaf],
+        "target_ids": trees[leaf] % len(rounds[0]),
+        "target_weights": nodes["value"][leaf],
+        "base_values": np.ravel(private.get_boosting_start(estimator)),
+    }
     return helper.make_node(
-        "TreeEnsembleRegressor", ["single"], ["scores"], domain=ML[0], n_targets=len(rounds[0]),
-        base_values=[float(v) for v in np.ravel(private.get_boosting_start(estimator))], post_transform="NONE",
-        aggregate_function="SUM", **{f"nodes_{name}": values for name, values in nodes.items()},
-        **{f"target_{name}": values for name, values in leaves.items()},
+        "TreeEnsembleRegressor", ["single"], ["scores"], domain=ML[0], n_targets=len(rounds[0]), post_transform="NONE",
+        aggregate_function="SUM", **{name: values.tolist() for name, values in columns.items()},
     )  # fmt: skip
 
 
-def _round_down(threshold: float) -> float:
-    """Return the largest number of single precision that is not above it: single rows then fall on the same side."""
-    nearest = np.float32(threshold)
-    return float(nearest if float(nearest) <= threshold else np.nextafter(nearest, np.float32(-np.inf)))
+def _round_down(thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the largest numbers of single precision that are not above: single rows then fall on the same side."""
+    nearest = thresholds.astype(np.float32)
+    lower = np.nextafter(nearest, np.float32(-np.inf))
+    return np.where(nearest <= thresholds, nearest, lower).astype(np.float64)
 
 
 def _append_outputs(proto: Any, fitted: FittedEstimator, scores: str) -> None:
     """Append what makes logits and probabilities (row, class), or a prediction (row,), of the scores."""
     from onnx import TensorProto, helper, numpy_helper
+    from onnx.parser import parse_node
 
-    graph = proto.graph
-
-    def add(kind: str, *inputs: str, output: str, **attributes: Any) -> str:
-        graph.node.append(helper.make_node(kind, list(inputs), [output], **attributes))
-        return output
-
-    def constant(name: str, value: Any) -> str:
-        graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
-        return name
-
-    wide = add("Cast", scores, output="wide", to=TensorProto.DOUBLE)
-    del graph.output[:]
+    graph, met = proto.graph, len(fitted.labels)
+    lines = [f"wide = Cast <to = {TensorProto.DOUBLE}> ({scores})"]
     if not fitted.classes:
-        add("Reshape", wide, constant("flat", np.array([-1], np.int64)), output="prediction")
-        graph.output.append(helper.make_tensor_value_info("prediction", TensorProto.DOUBLE, ["row"]))
-        return
-    met = len(fitted.labels)
-    if _is_boosting(fitted.estimator) or not hasattr(fitted.estimator, "predict_proba"):
-        if met == 2:
-            last = add("Gather", wide, constant("last", np.array([-1], np.int64)), output="last_score", axis=1)
-            p = add("Sigmoid", last, output="p_second")
-            rest = add("Sub", constant("one", 1.0), p, output="p_first")
-            wide = add("Concat", rest, p, output="p_met", axis=1)
+        lines.append("prediction = Reshape (wide, flat)")
+        constants, outputs = {"flat": np.array([-1])}, ["prediction"]
+    else:
+        spread = np.zeros((met, fitted.classes))
+        spread[np.arange(met), fitted.labels] = 1.0
+        constants = {"spread": spread, "least": np.array(1e-12), "most": np.array(1.0)}
+        if not _is_boosting(fitted.estimator) and hasattr(fitted.estimator, "predict_proba"):
+            lines.append("p_met = Identity (wide)")
+        elif met == 2:
+            constants["last"] = np.array([-1])
+            lines += ["second = Gather <axis = 1> (wide, last)", "p_second = Sigmoid (second)"]
+            lines += ["p_first = Sub (most, p_second)", "p_met = Concat <axis = 1> (p_first, p_second)"]
         else:
-            wide = add("Softmax", wide, output="p_met", axis=1)
-    spread = np.zeros((met, fitted.classes))
-    spread[np.arange(met), fitted.labels] = 1.0
-    everywhere = add("MatMul", wide, constant("spread", spread), output="p_all")
-    limited = add("Clip", everywhere, constant("least", 1e-12), constant("most", 1.0), output="p_limited")
-    add("Log", limited, output="logits")
-    add("Softmax", "logits", output="probabilities", axis=1)
-    for name in ("logits", "probabilities"):
-        graph.output.append(helper.make_tensor_value_info(name, TensorProto.DOUBLE, ["row", fitted.classes]))
+            lines.append("p_met = Softmax <axis = 1> (wide)")
+        lines += ["p_all = MatMul (p_met, spread)", "p_limited = Clip (p_all, least, most)", "logits = Log (p_limited)"]
+        lines.append("probabilities = Softmax <axis = 1> (logits)")
+        outputs = ["logits", "probabilities"]
+    graph.node.extend(map(parse_node, lines))
+    graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in constants.items())
+    del graph.output[:]
+    shape = ["row", fitted.classes] if fitted.classes else ["row"]
+    graph.output.extend(helper.make_tensor_value_info(name, TensorProto.DOUBLE, shape) for name in outputs)
 
 
 def _use_opset(proto: Any, domain: str, version: int) -> None:

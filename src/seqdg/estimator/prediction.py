@@ -54,7 +54,7 @@ class Part(NamedTuple):
     rows: Tensor  # as the input reads them
     truth: NDArray[Any] | None  # their labels, if they are known
     weight: NDArray[np.float64]  # how much each counts in a score; nan if that is not known
-    ids: Mapping[str, Any]  # columns to write beside the predictions
+    ids: Mapping[str, Any]  # columns to write beside the predictions, before them
 
 
 @dataclass
@@ -105,12 +105,12 @@ class Tally:
 
     def conclude(self, model: Model) -> None:
         """Note what only the whole file tells; raise a UsageError if it holds no value at all."""
-        is_table = isinstance(model.input, TableInput)
+        reads_table = isinstance(model.input, TableInput)
         rows, labels = self.unknown.total(), list_some(self.unknown)
         have = "1 row has" if rows == 1 else f"{rows} rows have"
         if rows and model.is_regression:
             self.note(f"{have} text where a number is predicted ({labels}): left out of the error.")
-        elif rows and (self.labelled or is_table):  # else folders do not name classes
+        elif rows and (self.labelled or reads_table):  # else folders do not name classes
             left = "they are left out of the accuracy" if self.labelled else "no accuracy can be told"
             knows = f"The model knows: {list_some(model.classes.tolist())}."
             self.note(f"{have} a label that the model does not know ({labels}): {left}. {knows}")
@@ -120,7 +120,7 @@ class Tally:
         if self.labelled and not self.weighed:
             self.note(f"'{self.weight}' is 0 in every row with a label: no score can be told.")
         empty = [name for name, count in self.present.items() if not count]
-        if is_table and len(empty) == len(self.present):
+        if reads_table and len(empty) == len(self.present):
             raise UsageError("No column that the model reads holds any value: there is nothing to predict from.")
         self.note(*(f"Column '{name}' is empty, in all {self.rows} rows: is it the right table?" for name in empty))
 
@@ -159,29 +159,33 @@ def predict_file(
     if is_table(data):
         table = open_table(data, TableFormat(encoding=encoding))
         tally.note(*table.notes)
-        parts = _predict_table(model, table, tally, on_progress, ids, na)
+        parts = _read_table(model, table, tally, on_progress, ids, na)
     elif ids or na or encoding:
         option = "id" if ids else "na" if na else "encoding"
         raise UsageError(f"--{option} is of a table, and {data} is none: leave it out.")
     else:
-        parts = _predict_images(model, data, tally, on_progress)
+        parts = _read_images(model, data, tally, on_progress)
     with open_writer(out) as write:
-        for columns in parts:
-            write(columns)
+        for rows, truth, weight, names in _join_parts(parts) if model.together else parts:
+            columns = _make_columns(model, model.predict_rows(rows))
+            if truth is not None:
+                tally.count(model, truth, columns[PREDICTION if model.is_regression else "label"], weight)
+            tally.rows += len(rows)
+            write({**names, **columns})
         if not tally.rows:
             raise UsageError(f"{data} has 0 rows: there is nothing to predict.")
         tally.conclude(model)
     return tally
 
 
-def _predict_table(
+def _read_table(
     model: Model,
     table: TableFile,
     tally: Tally,
     on_progress: ProgressCallback,
     ids: Sequence[str] | None,
     na: Sequence[str],
-) -> Iterator[Columns]:
+) -> Iterator[Part]:
     if not isinstance(model.input, TableInput):
         raise UsageError(f"The model reads {model.input.describe()['kind']}s, and {table.path.name} is a table.")
     read, label = replace(model.input, na=(*model.input.na, *na)), model.facts.get("label")
@@ -195,23 +199,14 @@ def _predict_table(
     labels = [label] if label else []
     has_numbers = model.classes.dtype.kind in "iuf"  # an empty array, of floats, if the model predicts numbers
     numeric = [*read.numeric, *(labels if has_numbers and not model.is_regression else []), tally.weight]
-
-    def read_parts() -> Iterator[Part]:
-        for frame in table.read_batches([*wanted, *labels, tally.weight], numeric, on_progress, kept):
-            truth = to_words(frame.columns[frame.names.index(label)]) if label in frame.names else None
-            features = frame.without(name for name in frame.names if name not in wanted)
-            rows, notes = read.read(features)
-            tally.note(*notes)
-            tally.present.update({n: count_present(c) for n, c in zip(features.names, features.columns, strict=True)})
-            weight = _read_weights(frame, tally.weight)
-            yield Part(rows, None if truth is None else drop_missing(truth, read.na), weight, frame.raw)
-
-    for rows, truth, weight, names in _join_parts(read_parts()) if model.together else read_parts():
-        columns = _make_columns(model, model.predict_rows(rows))
-        if truth is not None:
-            tally.count(model, truth, columns[PREDICTION if model.is_regression else "label"], weight)
-        tally.rows += len(rows)
-        yield {**names, **columns}
+    for frame in table.read_batches([*wanted, *labels, tally.weight], numeric, on_progress, kept):
+        truth = to_words(frame.columns[frame.names.index(label)]) if label in frame.names else None
+        features = frame.without(name for name in frame.names if name not in wanted)
+        rows, notes = read.read(features)
+        tally.note(*notes)
+        tally.present.update({n: count_present(c) for n, c in zip(features.names, features.columns, strict=True)})
+        weight = _read_weights(frame, tally.weight)
+        yield Part(rows, None if truth is None else drop_missing(truth, read.na), weight, frame.raw)
 
 
 def _choose_weight(model: Model, table: TableFile, tally: Tally) -> str:
@@ -267,8 +262,7 @@ def _make_columns(model: Model, logits: NDArray[np.float64]) -> Columns:
     return {"label": model.choose_classes(logits), **{f"p_{c}": p[:, i] for i, c in enumerate(model.classes.tolist())}}
 
 
-def _predict_images(model: Model, data: Path, tally: Tally, on_progress: ProgressCallback) -> Iterator[Columns]:
-    """Predict some images at a time; for a transductive algorithm, all of them as rows of one domain."""
+def _read_images(model: Model, data: Path, tally: Tally, on_progress: ProgressCallback) -> Iterator[Part]:
     if not isinstance(model.input, ImageInput):
         raise UsageError(f"The model reads {model.input.describe()['kind']}s, and {data.name} is no .csv or .parquet.")
     if data.is_file() and data.suffix.lower() != ".zip":
@@ -279,17 +273,13 @@ def _predict_images(model: Model, data: Path, tally: Tally, on_progress: Progres
         raise UsageError(container.problems[0].text)
     files = [f for f in container.files if f.name.lower().endswith(SUFFIXES)]
     top = _find_class_of_all(model, data, files, tally)
-    size = len(files) if model.together else IMAGES
-    for start in range(0, len(files), max(1, size)):
-        part = files[start : start + size]
-        images = np.stack([_decode(container, file, model.input) for file in part])
-        columns = _make_columns(model, model.compute_logits(images)[0])
-        if not model.is_regression:  # the folder that an image is in names its class
-            folders = np.array([f.parts[-2] if len(f.parts) > 1 else top for f in part], dtype=object)
-            tally.count(model, folders, columns["label"], np.ones(len(part)))
-        tally.rows += len(part)
-        on_progress(tally.rows, len(files))
-        yield {"file": np.array([f.name for f in part], dtype=object), **columns}
+    for start in range(0, len(files), IMAGES):
+        part = files[start : start + IMAGES]
+        images = model.input.read(np.stack([_decode(container, file, model.input) for file in part]))[0]
+        folders = np.array([f.parts[-2] if len(f.parts) > 1 else top for f in part], dtype=object)  # they name classes
+        names = {"file": np.array([f.name for f in part], dtype=object)}
+        on_progress(start + len(part), len(files))
+        yield Part(images, None if model.is_regression else folders, np.ones(len(part)), names)
 
 
 def _find_class_of_all(model: Model, data: Path, files: Sequence[File], tally: Tally) -> str | None:

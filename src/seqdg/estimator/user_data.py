@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 from torch import Tensor
@@ -40,6 +42,7 @@ from seqdg.results import CRITERIA
 from seqdg.training import make_stream
 
 LARGEST_SIZE = 224  # of images, where the user names none
+LEAST_ROWS = 2  # of every class of every domain that are drawn, where there are as many
 
 
 @dataclass(frozen=True)
@@ -81,16 +84,25 @@ def read_input(x: Any, wanted: Collection[str] | None = None) -> Any:
         if not all(x.shape):
             raise UsageError(f"The table has {x.shape[0]} rows and {x.shape[1]} columns: there is nothing to read.")
         return make_frame(x, wanted)
-    x = make_dense(x) if is_sparse(x) else _to_numpy(x)
+    x = make_dense(x) if issparse(x) else _to_numpy(x)
     if not hasattr(x, "shape"):
         x = np.asarray(x)
     if len(x.shape) > 2:
         return x
+    with _refuse_in_a_sentence():
+        x = check_array(x, dtype=None, ensure_all_finite=False)
+    return make_frame(x)
+
+
+@contextmanager
+def _refuse_in_a_sentence(start: str = "") -> Iterator[None]:
+    """Raise what numpy and scikit-learn raise of a user's values as a UsageError."""
     try:
-        array = check_array(x, dtype=None, ensure_all_finite=False)
+        yield
+    except UsageError:
+        raise
     except (ValueError, TypeError) as error:
-        raise UsageError(str(error)) from None
-    return make_frame(array)
+        raise UsageError(f"{start}{error}") from None
 
 
 def _to_numpy(x: Any) -> Any:
@@ -103,7 +115,7 @@ def read_labels(y: Any) -> NDArray[Any]:
         raise UsageError("requires y to be passed, but the target y is None: give a label for every row.")
     if isinstance(y, str):
         raise UsageError(f"y is the word '{y}': give one label per row, such as table['{y}'].")
-    try:
+    with _refuse_in_a_sentence():
         labels = np.asarray(column_or_1d(_to_numpy(y), warn=True))
         if labels.dtype.kind not in "iub":
             check_labels(labels.tolist())
@@ -115,10 +127,6 @@ def read_labels(y: Any) -> NDArray[Any]:
             warnings.simplefilter("ignore")  # of many classes, which the next line refuses
             check_classification_targets(labels)
         check_class_sizes("y", labels, "Give other labels, or use DomainRegressor where they are numbers to predict.")
-    except UsageError:
-        raise
-    except (ValueError, TypeError) as error:
-        raise UsageError(str(error)) from None
     return labels
 
 
@@ -126,10 +134,8 @@ def read_numbers(y: Any) -> NDArray[np.float64]:
     """Return numbers (row,), or raise a UsageError where a row has none."""
     if y is None:
         raise UsageError("requires y to be passed, but the target y is None: give a number for every row.")
-    try:
+    with _refuse_in_a_sentence("y must hold a number for every row: "):
         numbers = np.asarray(column_or_1d(_to_numpy(y), warn=True)).astype(np.float64)
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"y must hold a number for every row: {error}") from None
     wrong = np.flatnonzero(~np.isfinite(numbers))
     if len(wrong):
         raise UsageError(
@@ -139,7 +145,7 @@ def read_numbers(y: Any) -> NDArray[np.float64]:
     return numbers
 
 
-def warn_of_order(x: Any, **others: Any) -> None:
+def _warn_of_order(x: Any, **others: Any) -> None:
     """Warn where the index of X, in pandas, has the entries of another's index in another order."""
     index: Any = getattr(x, "index", None)
     for name, values in others.items():
@@ -151,25 +157,27 @@ def warn_of_order(x: Any, **others: Any) -> None:
                 f"The index of {name} has the entries of X's in another order. Rows belong together by place, not "
                 f"by the index: if the index is right, give {name}.loc[X.index].",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
 
 def make_user_data(
-    x: Any, y: NDArray[Any], domains: Any, recipe: Recipe, gaps: bool = False, sample_weight: Any = None
+    x: Any, y: Any, domains: Any, recipe: Recipe, gaps: bool = False, sample_weight: Any = None
 ) -> UserData:
     """Make the data set of a user's rows, and learn how to read others like them.
 
-    y: (row,) labels, or numbers where the recipe is of these.
+    y: (row,) labels, or numbers where the recipe is of these, in any form that `fit` takes.
     domains: (row,) names or numbers, or None for a single domain.
     gaps: leave NaN where a table has no number, so that each trial can fill it from its own sources.
     sample_weight: (row,) how much each row counts; None: all the same.
     """
+    _warn_of_order(x, y=y, domains=domains, sample_weight=sample_weight)
     x = read_input(x)
+    y = read_numbers(y) if recipe.is_regression else read_labels(y)
+    if len(x) != len(y):
+        raise UsageError(f"X has {len(x)} rows and y {len(y)}: inconsistent numbers of samples.")
     classes, codes = (np.empty(0), np.zeros(len(y), dtype=np.int64)) if recipe.is_regression else _encode(y, recipe)
     names, domain = read_domains(domains, len(y))
-    if not len(x) == len(codes) == len(domain):
-        raise UsageError(f"X, y and domains have {len(x)}, {len(codes)} and {len(domain)} rows: they must agree.")
     weight = read_weights(sample_weight, names, domain)
     validation = draw_validation(codes, domain, recipe.validation, recipe.seed, None if weight is None else weight > 0)
     if isinstance(x, Frame) and x.types is None:
@@ -282,6 +290,21 @@ def draw_validation(
     return torch.from_numpy(chosen)
 
 
+def draw_rows(user_data: UserData, most: int, seed: int) -> NDArray[np.int64] | None:
+    """Draw about `most` rows, of every class of every domain in proportion, in order; None where there are no more."""
+    data = user_data.dataset
+    y, domain = data.y.numpy(), data.domain.numpy()
+    if len(y) <= most:
+        return None
+    strata = domain if data.is_regression else domain * len(data.classes) + y
+    order = make_stream(seed, "rows to compare on").permutation(len(y))
+    order = order[np.argsort(strata[order], kind="stable")]
+    first = np.flatnonzero(np.r_[True, np.diff(strata[order]) != 0])
+    counts = np.diff(np.r_[first, len(y)])
+    wanted = np.minimum(counts, np.maximum(LEAST_ROWS, np.round(counts * most / len(y)).astype(np.int64)))
+    return np.sort(np.concatenate([order[f : f + w] for f, w in zip(first, wanted, strict=True)]))
+
+
 Weights = NDArray[np.float64]
 
 
@@ -292,10 +315,8 @@ def read_weights(sample_weight: Any, names: Sequence[str], domain: NDArray[np.in
     """
     if sample_weight is None:
         return None
-    try:
+    with _refuse_in_a_sentence("sample_weight must hold a number for every row: "):
         weight = np.array(sample_weight, dtype=np.float64)
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"sample_weight must hold a number for every row: {error}") from None
     if weight.ndim == 0:
         weight = np.full(len(domain), float(weight))
     if weight.shape != domain.shape:
@@ -327,17 +348,10 @@ ROOM = 3  # times the size of a dense table in double precision: itself, and wha
 TOGETHER = 2**23  # numbers that are made dense at once for predictions
 
 
-def is_sparse(x: Any) -> bool:
-    """Return whether x is a sparse matrix of scipy."""
-    return hasattr(x, "toarray") and hasattr(x, "nnz")
-
-
 def make_dense(x: Any) -> NDArray[Any]:
     """Make a sparse matrix dense, all at once, after a look at how much memory is free."""
-    try:
+    with _refuse_in_a_sentence():
         x = check_array(x, accept_sparse=True, dtype=None, ensure_all_finite=False)
-    except (ValueError, TypeError) as error:
-        raise UsageError(str(error)) from None
     needed, free = ROOM * 8 * x.shape[0] * x.shape[1], measure_free_memory()
     if free is not None and needed > free:
         raise UsageError(

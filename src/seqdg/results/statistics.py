@@ -144,6 +144,24 @@ def estimate_interval(differences: Sequence[float], level: float = LEVEL) -> tup
     return fmean(differences) - reach, fmean(differences) + reach
 
 
+@dataclass(frozen=True)
+class Spread:
+    """A mean over domains with its standard error and 95 % interval, which are None if there is one domain alone."""
+
+    mean: float
+    error: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+def estimate_spread(values: Sequence[float]) -> Spread:
+    """Estimate the mean of domains' values, with its standard error and interval; those not finite are left out."""
+    known = [float(v) for v in values if math.isfinite(v)]
+    if len(known) < 2:
+        return Spread(known[0] if known else math.nan)
+    return Spread(fmean(known), stdev(known) / math.sqrt(len(known)), *estimate_interval(known))
+
+
 def find_quantile(degrees: float, level: float = LEVEL) -> float:
     """Return how many standard errors an interval of Student's t reaches to either side."""
     from scipy.special import stdtrit

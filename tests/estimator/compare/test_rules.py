@@ -11,7 +11,7 @@ from command import seqdg
 from seqdg.base import UsageError
 from seqdg.bench import find_learner
 from seqdg.estimator import DomainClassifier, DomainRegressor
-from seqdg.estimator.compare.folds import (
+from seqdg.estimator.compare.comparison import (
     DEFAULT,
     RULES,
     STOPPED,

@@ -17,9 +17,10 @@ from command import seqdg as command
 from seqdg.base import UsageError
 from seqdg.estimator.compare import parse_settings_texts
 from seqdg.estimator.compare.comparing import name_candidates
-from seqdg.estimator.compare.time_limit import Budget, draw_rows, list_rounds
+from seqdg.estimator.compare.folds import Budget, list_rounds
+from seqdg.estimator.user_data import draw_rows
 
-LIMIT = "seqdg.estimator.compare.time_limit"
+LIMIT = "seqdg.estimator.compare.folds"
 
 
 class Slow(ClassifierMixin, BaseEstimator):

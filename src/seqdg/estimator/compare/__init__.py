@@ -9,7 +9,6 @@ if TYPE_CHECKING:
         ALL_USUAL,
         NETS,
         DoubtfulChoice,
-        choose_estimator,
         compare,
         count_workers,
         fit_and_estimate,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 from sklearn.base import clone
 
 from seqdg.base import UsageError, count_cores, list_some, unknown
@@ -38,28 +37,34 @@ from seqdg.bench import (
     read_code,
     split_settings,
 )
-from seqdg.core import Algorithm, Sequential, Settings, flatten_settings, list_layers, parse_settings, shorten
+from seqdg.core import flatten_settings, list_alone, parse_settings, shorten
 from seqdg.data import Dataset, check_class_coverage
-from seqdg.estimator.compare.comparison import CHOSEN, Comparison, Reason, Winner
-from seqdg.estimator.compare.folds import (
+from seqdg.estimator.compare.comparison import (
+    CHOSEN,
     DEFAULT,
-    MOST_NESTED,
     ORACLE,
     REPORTED,
     RULES,
     SOURCE_VAL,
+    Comparison,
+    Winner,
+    check_rules,
+    looks_at_held_out,
+)
+from seqdg.estimator.compare.folds import (
+    MOST_ROWS,
+    Budget,
     Contender,
     KeptRecords,
     Sweep,
-    check_rules,
     identify_comparison,
-    looks_at_held_out,
+    note_left_out,
+    run_within,
 )
-from seqdg.estimator.compare.time_limit import MOST_ROWS, Budget, draw_rows, note_left_out, run_within
-from seqdg.estimator.domain_estimator import DomainClassifier, DomainEstimator, DomainRegressor
+from seqdg.estimator.domain_estimator import DomainEstimator, choose_estimator
 from seqdg.estimator.recipe import Recipe, adapt_recipe, to_plain
-from seqdg.estimator.user_data import UserData, count_effective, join_domains, make_user_data, warn_of_order
-from seqdg.results import AVERAGE, CRITERIA, WORST
+from seqdg.estimator.user_data import UserData, count_effective, draw_rows, join_domains, make_user_data
+from seqdg.results import AVERAGE, WORST
 from seqdg.training import choose_device
 
 BASELINE = "agg"
@@ -68,6 +73,7 @@ LINEAR, LINEAR_NUMBERS = "logistic", "ridge"
 POOLED = ("hist-gradient-boosting", "random-forest", "extra-trees", "svc", "knn")
 ALL_USUAL = (*NETS, LINEAR, LINEAR_NUMBERS, *POOLED)
 SAMPLERS = ("random", "optuna")
+MOST_NESTED = 6  # domains up to which pairs of them are held out, unless the user says otherwise
 
 
 class DoubtfulChoice(UserWarning):
@@ -138,16 +144,19 @@ def compare(
     """
     budget = None if minutes is None else Budget(minutes)
     domains = join_domains(domains, groups)
-    warn_of_order(X, y=y, domains=domains, sample_weight=sample_weight)
     template: DomainEstimator = clone(estimator) if estimator is not None else choose_estimator(y)
     if members is not None:
         template.set_params(members=members)
     criterion = template.criterion if criterion is None else criterion
-    _check(select, criterion, rules, sampler, seeds)
+    check_rules(select, rules)
+    if sampler not in SAMPLERS:
+        raise unknown("sampler", str(sampler), SAMPLERS)
+    if seeds < 1:
+        raise UsageError(f"{seeds} seeds were asked for, but at least 1 is needed.")
     recipe = template.set_params(algorithm=BASELINE, settings=None, criterion=criterion).make_recipe()
     if domains is None:
         raise UsageError("compare holds out every domain in turn: give domains, a name or number for each row.")
-    whole = make_user_data(X, template.read_targets(y), domains, recipe, gaps=True, sample_weight=sample_weight)
+    whole = make_user_data(X, y, domains, recipe, gaps=True, sample_weight=sample_weight)
     _check_data(whole, recipe)
     within, trials = any(map(looks_at_held_out, (select, *rules))), range(recipe.seed, recipe.seed + seeds)
     sweep = Sweep(whole, adapt_recipe(recipe, whole.dataset), trials, within, show=show)
@@ -177,32 +186,17 @@ def compare(
     left_out: dict[str, str] = {}
     try:
         if budget is None:
-            sweep.run(searches, targets, select, criterion)
+            sweep.run(searches, targets, select)
         else:
             count = len(whole.dataset.y)
-            left_out = run_within(budget, sweep, learners, searches, targets, select, criterion, count, say)
+            left_out = run_within(budget, sweep, learners, searches, targets, select, count, say)
     finally:
         sweep.sink.close()
-    comparison = _make_comparison(
-        sweep,
-        {name: learner for name, learner in learners.items() if name not in left_out},
-        reported,
-        select,
-        criterion,
-        None if baseline in left_out else baseline,
-        [*whole.dataset.notes, *notes, *(note_left_out(left_out) if left_out else ())],
-    )
-    comparison = replace(comparison, left_out=tuple(left_out))
+    notes = [*whole.dataset.notes, *notes, *note_left_out(left_out)]
+    comparison = _make_comparison(sweep, learners, reported, select, baseline, notes, left_out)
     for sentence in comparison.warnings:
         warnings.warn(sentence, DoubtfulChoice, stacklevel=2)
     return _refit_winner(comparison, learners, template, whole) if refit else comparison
-
-
-def choose_estimator(y: Any) -> DomainEstimator:
-    """Choose a regressor for numbers with fractions, and a classifier for all else."""
-    values = np.asarray(y)
-    fractions = values.dtype.kind == "f" and bool((values[np.isfinite(values)] % 1 != 0).any())
-    return DomainRegressor() if fractions else DomainClassifier()
 
 
 def fit_and_estimate(
@@ -251,15 +245,6 @@ def _choose_executor(name: str, workers: int | None, address: str | None, device
         return choose_executor(replace(choice, workers=workers or None), device)
     count = count_workers(device) if workers is None else workers
     return (Workers(count) if count else InProcess()), device
-
-
-def _check(select: str, criterion: str, rules: Sequence[str], sampler: str, seeds: int) -> None:
-    check_rules(select, rules)
-    for kind, name, allowed in (("criterion", criterion, CRITERIA), ("sampler", sampler, SAMPLERS)):
-        if name not in allowed:
-            raise unknown(kind, str(name), allowed)
-    if seeds < 1:
-        raise UsageError(f"{seeds} seeds were asked for, but at least 1 is needed.")
 
 
 def _check_data(user_data: UserData, recipe: Recipe) -> None:
@@ -315,13 +300,13 @@ def _make_comparison(
     learners: Mapping[str, Learner],
     rules: Sequence[str],
     select: str,
-    criterion: str,
     baseline: str | None,
     notes: Sequence[str],
+    left_out: Collection[str],
 ) -> Comparison:
-    names = list(learners)
+    names = [name for name in learners if name not in left_out]
     targets: list[Target] = [(d,) for d in sweep.domains]
-    choice, candidates = sweep.choose((), names, select, criterion)
+    choice, candidates = sweep.choose((), names, select)
     if choice is None:
         raise UsageError("Training diverged for every candidate. Choose a smaller lr.")
     best = candidates[choice.index]
@@ -329,28 +314,23 @@ def _make_comparison(
     return Comparison(
         domains=sweep.domains,
         algorithms={name: max(sum(c.name == name for c in sweep.tried[t]) for t in targets) for name in names},
-        criterion=criterion,
+        criterion=sweep.recipe.criterion,
         select=select,
         seeds=len(sweep.seeds),
         winner=Winner(
             best.name,
-            _list_settings(best.algorithm),
+            {n: v for n, v in flatten_settings(best.algorithm).items() if n not in list_alone(best.algorithm)},
             best.lr if best.lr != sweep.recipe.protocol.lr else None,
-            sweep.find_stop((), best, select, criterion) if learners[best.name].takes_steps else None,
+            sweep.find_stop((), best, select) if learners[best.name].takes_steps else None,
         ),
-        outcomes={r: [o for t in targets for o in sweep.select_outcomes(t, names, r, criterion)] for r in rules},
-        chosen={r: [o for t in targets for o in sweep.select_outcomes(t, names, r, criterion, CHOSEN)] for r in rules},
-        baseline=baseline,
+        outcomes={r: [o for t in targets for o in sweep.select_outcomes(t, names, r)] for r in rules},
+        chosen={r: [o for t in targets for o in sweep.select_outcomes(t, names, r, CHOSEN)] for r in rules},
+        baseline=None if baseline in left_out else baseline,
         notes=tuple(notes),
+        left_out=tuple(left_out),
         rows=_count_rows(data),
-        reason=Reason(
-            best=candidates[choice.best].name,
-            simplest=candidates[choice.simplest].name,
-            gap=choice.gap,
-            error=choice.error,
-            domains=choice.domains,
-            exceeds_error=choice.exceeds_error,
-        ),
+        reason=choice,
+        ranked=tuple(candidate.name for candidate in candidates),
         nested=sweep.nested,
     )
 
@@ -389,13 +369,6 @@ def _refit_winner(
     estimator.fit_prepared(user_data)
     estimator.add_facts(estimate=comparison.describe())
     return replace(comparison, estimator=estimator)
-
-
-def _list_settings(algorithm: Settings) -> dict[str, Any]:
-    """Return the settings of an algorithm, without those of a base that mean nothing along a path."""
-    layers = list_layers(algorithm) if isinstance(algorithm, Algorithm) else ()
-    lost = {name for layer in layers if isinstance(layer, Sequential) for name in layer.base.alone}
-    return {name: value for name, value in flatten_settings(algorithm).items() if name not in lost}
 
 
 def list_usual(dataset: Dataset) -> tuple[str, ...]:
@@ -460,17 +433,10 @@ def name_candidates(candidates: Sequence[Any]) -> dict[str, Learner]:
                 f"A candidate is {_describe(candidate)}, but it must be a name, such as 'agg+ema' or 'logistic', or "
                 "an estimator or pipeline of scikit-learn. How nets are trained is said by `estimator`."
             )
-        name = _make_unique(name_estimator(candidate), learners)
-        learners[name] = OwnEstimatorLearner(OwnEstimator(candidate))
+        name = name_estimator(candidate)
+        free = (each for each in (name, *(f"{name}-{i}" for i in range(2, len(learners) + 3))) if each not in learners)
+        learners[next(free)] = OwnEstimatorLearner(OwnEstimator(candidate))
     return learners
-
-
-def _make_unique(name: str, taken: Mapping[str, Any]) -> str:
-    number = 2
-    unique = name
-    while unique in taken:
-        unique, number = f"{name}-{number}", number + 1
-    return unique
 
 
 def _describe(candidate: Any) -> str:

@@ -1,4 +1,16 @@
-"""The result of `compare`: every candidate's scores with every domain held out in turn, and in words what they say."""
+"""The result of `compare`: every candidate's scores with every domain held out in turn, and in words what they say.
+
+The candidate with the best mean wins. A rule that ends in `-1se` takes the simplest candidate over which the best one's
+lead may be chance: with d_s the difference between the best one's score and its own,
+
+    mean(d) <= deviation(d) / sqrt(number of sources)
+
+(one standard error: Breiman et al., Classification and Regression Trees, 1984; here of paired differences, so that easy
+and hard domains do not count as noise). One that ends in `-near` takes it only where it is also near: where mean(d) is
+at most a point (0.01), or 2 % of an error. Few domains tell little, and what is far behind by their scores is usually
+behind. Simple is what has few parts to go wrong, as learners say (`rank_simplicity`): a linear model, then AGG, then
+its averages, then other models without a net, then the rest, in the order in which they were named.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +22,7 @@ from typing import Any
 
 import pandas as pd
 
-from seqdg.base import count_things
-from seqdg.estimator.compare.folds import ORACLE, WITHIN_ERROR, split_rule
+from seqdg.base import UsageError, count_things, unknown
 from seqdg.report import align_columns
 from seqdg.results import (
     AVERAGE,
@@ -28,6 +39,14 @@ from seqdg.results import (
     predict_next_domain,
 )
 
+SOURCE_VAL, LEAVE_ONE_OUT, BOTH, ORACLE = "source-val", "leave-one-out", "both", "oracle"
+STOPPED = "leave-one-out-stopped"
+BASES = (SOURCE_VAL, LEAVE_ONE_OUT, BOTH, STOPPED)
+WITHIN_ERROR, NEAR = "-1se", "-near"
+RULES = tuple(base + ending for ending in ("", WITHIN_ERROR, NEAR) for base in BASES)
+DEFAULT = BOTH + NEAR
+POINT, SHARE_OF_ERROR = 0.01, 0.02  # how far behind is near, of shares and of errors
+REPORTED = (SOURCE_VAL, LEAVE_ONE_OUT, BOTH, ORACLE)  # beside the one that chooses
 CHOSEN = "chosen"  # the choice among all candidates, in place of one of them
 Scores = dict[str, float | None]  # by domain, and AVERAGE and WORST
 MEANINGS = {
@@ -49,18 +68,77 @@ class Winner:
 
 
 @dataclass(frozen=True)
-class Reason:
-    """The best candidate beside the simplest one, by the rule's scores, of which more is better.
+class Choice:
+    """The index of what was chosen among candidates that begin with the simplest, and why.
 
-    gap: by how much the mean of the best is ahead.   error: the standard error of the gap, over so many domains.
+    best: the index of the best mean.   gap: by how much the best one's mean exceeds that of the simplest.   error: the
+    standard error of this, over so many domains; nan of one.
     """
 
-    best: str
-    simplest: str
+    index: int
+    best: int
+    simplest: int
     gap: float
     error: float
     domains: int
-    exceeds_error: bool  # whether the gap is larger than its standard error
+
+    @property
+    def exceeds_error(self) -> bool:
+        """True where the best one's lead over the simplest is larger than its standard error."""
+        return exceeds_error(self.gap, self.error)
+
+
+def split_rule(rule: str) -> tuple[str, str]:
+    """Split a rule into what it looks at and how it leans to the simplest: not (""), `-1se` or `-near`."""
+    for ending in (WITHIN_ERROR, NEAR):
+        if rule.endswith(ending):
+            return rule.removesuffix(ending), ending
+    return rule, ""
+
+
+def looks_at_held_out(rule: str) -> bool:
+    """Return whether a rule needs scores on sources that were held out."""
+    return split_rule(rule)[0] in (LEAVE_ONE_OUT, BOTH, STOPPED)
+
+
+def check_rules(select: str, rules: Sequence[str]) -> None:
+    """Raise a UsageError for a rule that does not exist or that cannot choose for a domain without labels."""
+    if select == ORACLE:
+        raise UsageError(f"oracle chooses by the held-out domain, and the next domain has no labels: use {DEFAULT}.")
+    for rule, allowed in ((select, RULES), *((rule, (*RULES, ORACLE)) for rule in rules)):
+        if rule not in allowed:
+            raise unknown("selection rule", str(rule), allowed)
+
+
+def choose(scores: Sequence[Sequence[float] | None], leaning: str) -> Choice | None:
+    """Choose among candidates, from the simplest on, by their scores on each source; None where none has any.
+
+    scores: None for a candidate whose training diverged.   leaning: to the simplest, as `split_rule` returns it.
+    """
+    means = [math.nan if s is None else average_finite(s) for s in scores]
+    known = [i for i, mean in enumerate(means) if math.isfinite(mean)]
+    if not known:
+        return None
+    best = max(known, key=lambda i: (round(means[i], 9), -i))
+    gaps = {i: compare_scores(scores[best] or (), scores[i] or ()) for i in known}
+    near = POINT if means[best] >= 0 else SHARE_OF_ERROR * -means[best]
+    most = {"": -math.inf, WITHIN_ERROR: math.inf, NEAR: near}[leaning]
+    chosen = next(i for i in known if i == best or (not exceeds_error(*gaps[i]) and round(gaps[i][0] - most, 9) <= 0))
+    sources = sum(map(math.isfinite, scores[best] or ()))
+    return Choice(chosen, best, known[0], *gaps[known[0]], sources)
+
+
+def compare_scores(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """Return the mean paired difference of scores over domains and its standard error; nan of fewer than two."""
+    gaps = [a - b for a, b in zip(first, second, strict=True) if math.isfinite(a) and math.isfinite(b)]
+    if not gaps:
+        return math.nan, math.nan
+    return fmean(gaps), stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.nan
+
+
+def exceeds_error(gap: float, error: float) -> bool:
+    """Return whether a gap is larger than its standard error: False where the error is not known."""
+    return round(gap, 9) > round(error, 9) if math.isfinite(error) else False
 
 
 @dataclass(frozen=True)
@@ -79,7 +157,8 @@ class Comparison:
     outcomes: Mapping[str, Sequence[Outcome]]  # by rule, which chooses settings and step of each algorithm
     chosen: Mapping[str, Sequence[Outcome]]  # by rule, which chooses the algorithm too
     baseline: str | None
-    reason: Reason  # for the choice
+    reason: Choice  # for the choice, by the place of a candidate in `ranked`
+    ranked: tuple[str, ...]  # the algorithm of each candidate for all domains, the simplest first
     notes: tuple[str, ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)  # of each domain; of weighted ones, how many they are worth
     nested: bool = True  # whether what was chosen for a domain is chosen without anything that has seen it
@@ -166,8 +245,7 @@ class Comparison:
         if self.baseline is None or len(self.algorithms) < 2:
             return []
         unit = CRITERIA[self.criterion]
-        known = [replace(o, value=_keep_finite(o.value)) for o in self.outcomes[self.select]]
-        return compare_pairs(known, self.baseline, unit.factor, unit.higher_is_better)
+        return compare_pairs(self.outcomes[self.select], self.baseline, unit.factor, unit.higher_is_better)
 
     @property
     def sentence(self) -> str:
@@ -222,10 +300,10 @@ class Comparison:
     @property
     def warnings(self) -> list[str]:
         """Reasons not to trust the choice."""
-        warnings, why = [], self.reason
-        if not split_rule(self.select)[1] and why.best != why.simplest and not why.exceeds_error:
+        warnings, (best, simplest) = [], self._name_ends()
+        if not split_rule(self.select)[1] and best != simplest and not self.reason.exceeds_error:
             warnings.append(
-                f"{why.best} was chosen, but its lead over {why.simplest}, which is simpler, may be chance "
+                f"{best} was chosen, but its lead over {simplest}, which is simpler, may be chance "
                 f"({self._format_gap()}): the rule {self.select}{WITHIN_ERROR} takes the simpler one."
             )
         choices = self.chosen[self.select]
@@ -276,26 +354,27 @@ class Comparison:
 
     def _explain_choice(self) -> list[str]:
         """Say how the winner compares with the best and the simplest, where the rule leans to the simplest."""
-        why, winner = self.reason, self.winner.algorithm
+        winner, (best, simplest) = self.winner.algorithm, self._name_ends()
         if not split_rule(self.select)[1]:
             return []
-        if why.best == why.simplest:
-            return [f"{why.best} is the simplest and scores best by this rule."]
+        if best == simplest:
+            return [f"{best} is the simplest and scores best by this rule."]
         gap = self._format_gap()
-        if winner == why.best and why.exceeds_error:
-            return [f"Its lead over {why.simplest}, the simplest, is larger than its standard error: {gap}."]
-        if winner == why.best:
-            return [f"Its lead over {why.simplest}, the simplest, may be chance, but is too large to give up: {gap}."]
-        if winner == why.simplest:
-            lead = f"its lead over {why.simplest}, the simplest, may be chance"
-            return [f"{why.best} scores best by this rule, but {lead}: {gap}."]
-        return [f"{why.best} scores best by this rule, but its lead over {winner}, which is simpler, may be chance."]
+        if winner == best:
+            chance = "may be chance, but is too large to give up"
+            size = "is larger than its standard error" if self.reason.exceeds_error else chance
+            return [f"Its lead over {simplest}, the simplest, {size}: {gap}."]
+        if winner == simplest:
+            return [f"{best} scores best by this rule, but its lead over {winner}, the simplest, may be chance: {gap}."]
+        return [f"{best} scores best by this rule, but its lead over {winner}, which is simpler, may be chance."]
+
+    def _name_ends(self) -> tuple[str, str]:
+        """Name the algorithms of the best candidate and of the simplest."""
+        return self.ranked[self.reason.best], self.ranked[self.reason.simplest]
 
     def _format_gap(self) -> str:
         unit, why = self._unit, self.reason
-        unit = replace(
-            unit, digits=unit.digits + 1
-        )  # so that a gap that is just above its error does not look the same
+        unit = replace(unit, digits=unit.digits + 1)  # so that a gap just above its error does not look the same
         gap = f"{_format(why.gap + 0.0, unit)} {unit.points}".rstrip()
         over = f"over {count_things(why.domains, 'domain')}"
         if not math.isfinite(why.error):
@@ -335,10 +414,6 @@ def _find_step(outcome: Outcome) -> Any:
 def _average(values: Sequence[float]) -> float | None:
     finite = [v for v in values if math.isfinite(v)]
     return fmean(finite) if finite else None
-
-
-def _keep_finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
 
 
 def _format(value: float | None, unit: Unit) -> str:

@@ -1,4 +1,4 @@
-"""Every candidate with every domain held out in turn, from one plan of stacked trials, and the rules of choice.
+"""Every candidate with every domain held out in turn, from one plan of stacked trials, within a time if there is one.
 
 A *target* says what a choice is for: `(d,)` is the choice that is judged on domain d, which stays unseen; `()` is the
 final choice, with all domains known. What is known of a candidate for a target is a score for each source s, more being
@@ -14,17 +14,6 @@ the target, so what is chosen for it is not quite what would have been chosen wi
 
 The number of steps of a training is the one that validates best on its sources. `leave-one-out-stopped` is
 `leave-one-out` at one number of steps for all trainings, the one with the best mean of h_s.
-
-The candidate with the best mean wins. A rule that ends in `-1se` takes the simplest candidate over which the best one's
-lead may be chance: with d_s the difference between the best one's score and its own,
-
-    mean(d) <= deviation(d) / sqrt(number of sources)
-
-(one standard error: Breiman et al., Classification and Regression Trees, 1984; here of paired differences, so that easy
-and hard domains do not count as noise). One that ends in `-near` takes it only where it is also near: where mean(d) is
-at most a point (0.01), or 2 % of an error. Few domains tell little, and what is far behind by their scores is usually
-behind. Simple is what has few parts to go wrong, as learners say (`rank_simplicity`): a linear model, then AGG, then
-its averages, then other models without a net, then the rest, in the order in which they were named.
 """
 
 from __future__ import annotations
@@ -33,17 +22,20 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
-from seqdg.base import Folder, UsageError, count_things, unknown
+from seqdg.base import Folder, UsageError, count_things
 from seqdg.bench import (
     Executor,
     InProcess,
@@ -61,8 +53,18 @@ from seqdg.bench import (
     plan_trials,
     remove_checkpoints,
 )
-from seqdg.core import Algorithm, Settings, adapt_to_path, describe_settings, shorten
+from seqdg.core import (
+    Algorithm,
+    Averaging,
+    Settings,
+    adapt_to_path,
+    describe_settings,
+    is_registered,
+    shorten,
+    split_chain,
+)
 from seqdg.data import STANDARD
+from seqdg.estimator.compare.comparison import BOTH, ORACLE, SOURCE_VAL, STOPPED, Choice, choose, split_rule
 from seqdg.estimator.fitting import make_task
 from seqdg.estimator.recipe import DOMAINS_PER_STEP, Recipe, meet_all_where_needed
 from seqdg.estimator.user_data import UserData
@@ -77,6 +79,7 @@ from seqdg.results import (
     Store,
     average_finite,
     find_best,
+    format_duration,
     lock_directory,
     score,
     select_evaluation,
@@ -84,93 +87,14 @@ from seqdg.results import (
 )
 from seqdg.training import FOLDER, Saving, list_versions
 
-SOURCE_VAL, LEAVE_ONE_OUT, BOTH, ORACLE = "source-val", "leave-one-out", "both", "oracle"
-STOPPED = "leave-one-out-stopped"
-BASES = (SOURCE_VAL, LEAVE_ONE_OUT, BOTH, STOPPED)
-WITHIN_ERROR, NEAR = "-1se", "-near"
-RULES = tuple(base + ending for ending in ("", WITHIN_ERROR, NEAR) for base in BASES)
-DEFAULT = BOTH + NEAR
-POINT, SHARE_OF_ERROR = 0.01, 0.02  # how far behind is near, of shares and of errors
-REPORTED = (SOURCE_VAL, LEAVE_ONE_OUT, BOTH, ORACLE)  # beside the one that chooses
-MOST_NESTED = 6  # domains up to which pairs of them are held out, unless the user says otherwise
 NAME = "compare"  # of the run, in its store
 IDENTITY = "identity"
 SERVING = "serving"  # seconds to predict 1,000 rows, by trial, which the records of a store do not hold
 CHECKPOINT = 30.0  # seconds between checkpoints of a group that takes longer
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The index of what was chosen among candidates that begin with the simplest, and why.
-
-    best: the index of the best mean.   gap: by how much the best one's mean exceeds that of the simplest.   error: the
-    standard error of this, over so many domains; nan of one.
-    """
-
-    index: int
-    best: int
-    simplest: int
-    gap: float
-    error: float
-    domains: int
-
-    @property
-    def exceeds_error(self) -> bool:
-        """True where the best one's lead over the simplest is larger than its standard error."""
-        return exceeds_error(self.gap, self.error)
-
-
-def split_rule(rule: str) -> tuple[str, str]:
-    """Split a rule into what it looks at and how it leans to the simplest: not (""), `-1se` or `-near`."""
-    for ending in (WITHIN_ERROR, NEAR):
-        if rule.endswith(ending):
-            return rule.removesuffix(ending), ending
-    return rule, ""
-
-
-def looks_at_held_out(rule: str) -> bool:
-    """Return whether a rule needs scores on sources that were held out."""
-    return split_rule(rule)[0] in (LEAVE_ONE_OUT, BOTH, STOPPED)
-
-
-def check_rules(select: str, rules: Sequence[str]) -> None:
-    """Raise a UsageError for a rule that does not exist or that cannot choose for a domain without labels."""
-    if select == ORACLE:
-        raise UsageError(f"oracle chooses by the held-out domain, and the next domain has no labels: use {DEFAULT}.")
-    for rule, allowed in ((select, RULES), *((rule, (*RULES, ORACLE)) for rule in rules)):
-        if rule not in allowed:
-            raise unknown("selection rule", str(rule), allowed)
-
-
-def choose(scores: Sequence[Sequence[float] | None], leaning: str) -> Choice | None:
-    """Choose among candidates, from the simplest on, by their scores on each source; None where none has any.
-
-    scores: None for a candidate whose training diverged.   leaning: to the simplest, as `split_rule` returns it.
-    """
-    means = [math.nan if s is None else average_finite(s) for s in scores]
-    known = [i for i, mean in enumerate(means) if math.isfinite(mean)]
-    if not known:
-        return None
-    best = max(known, key=lambda i: (round(means[i], 9), -i))
-    gaps = {i: compare_scores(scores[best] or (), scores[i] or ()) for i in known}
-    near = POINT if means[best] >= 0 else SHARE_OF_ERROR * -means[best]
-    most = {"": -math.inf, WITHIN_ERROR: math.inf, NEAR: near}[leaning]
-    chosen = next(i for i in known if i == best or (not exceeds_error(*gaps[i]) and round(gaps[i][0] - most, 9) <= 0))
-    sources = sum(map(math.isfinite, scores[best] or ()))
-    return Choice(chosen, best, known[0], *gaps[known[0]], sources)
-
-
-def compare_scores(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """Return the mean paired difference of scores over domains and its standard error; nan of fewer than two."""
-    gaps = [a - b for a, b in zip(first, second, strict=True) if math.isfinite(a) and math.isfinite(b)]
-    if not gaps:
-        return math.nan, math.nan
-    return fmean(gaps), stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.nan
-
-
-def exceeds_error(gap: float, error: float) -> bool:
-    """Return whether a gap is larger than its standard error: False where the error is not known."""
-    return round(gap, 9) > round(error, 9) if math.isfinite(error) else False
+COMPARING = 0.6  # of the time; the rest is for fitting the winner on all rows
+MOST_ROWS = 20_000  # that a comparison within a time is made on
+AGAIN = 1.0  # seconds from one signal to the next, once the time is over
+MARGIN = 1.2  # by which a fit to more rows may take longer than in proportion
 
 
 @dataclass(frozen=True)
@@ -198,7 +122,7 @@ class Sweep:
         self._planned = set[str]()  # keys of trials that were planned; those that the sink has are not run again
         self._asked: dict[str, set[str]] = {}  # keys of the trials that were asked for, by name of the candidate
         self._trials: dict[tuple[Target, Contender], list[Trial]] = {}
-        self._scores: dict[tuple[Target, Contender, str, str], list[float] | None] = {}
+        self._scores: dict[tuple[Target, Contender, str], list[float] | None] = {}
         self.task, self.net, _ = make_task(self.user_data, self.recipe, scaled=False)
         self.sink = MemorySink()
 
@@ -209,16 +133,20 @@ class Sweep:
     def check(self, candidate: Contender) -> bool:
         """Say whether it can be trained with two domains held out; raise a UsageError where it cannot even with one."""
         for held_out in (0, 1, 2):
-            trial = self._make_trials(self.domains[:held_out], candidate)[0]
             try:
-                find_learner_of(trial).check(trial, self.task, self.net)
+                self.check_target(self.domains[:held_out], candidate)
             except UsageError:
                 if held_out < 2:
                     raise
                 return False
         return len(self.domains) > 2
 
-    def run(self, searches: Mapping[str, Search], targets: Sequence[Target], rule: str, criterion: str) -> None:
+    def check_target(self, held_out: Target, candidate: Contender) -> None:
+        """Raise a UsageError where a candidate cannot be trained with these domains held out."""
+        trial = self.make_trials(held_out, candidate)[0]
+        find_learner_of(trial).check(trial, self.task, self.net)
+
+    def run(self, searches: Mapping[str, Search], targets: Sequence[Target], rule: str) -> None:
         """Run until no search asks for more; tell each how well its proposals did by the rule.
 
         Where that is cut, candidates of which all was trained that was asked for are among those that were tried.
@@ -240,7 +168,7 @@ class Sweep:
                     known += [candidate] if candidate not in known and self.is_done([candidate.name]) else []
             for target, candidate in asked:
                 proposal = Proposal(candidate.algorithm, candidate.lr)
-                searches[candidate.name].tell(target, proposal, self.score(target, candidate, rule, criterion))
+                searches[candidate.name].tell(target, proposal, self.score(target, candidate, rule))
 
     def is_done(self, names: Sequence[str]) -> bool:
         """Return whether all is trained that was asked for of candidates of these names."""
@@ -248,21 +176,22 @@ class Sweep:
 
     def train_together(self, candidates: Sequence[Contender], targets: Sequence[Target]) -> None:
         """Train candidates with each of these domains, or pairs of them, held out."""
-        self._run_trials([t for target in targets for c in candidates for t in self._make_trials(target, c)])
+        self._run_trials([t for target in targets for c in candidates for t in self.make_trials(target, c)])
 
-    def score(self, target: Target, candidate: Contender, rule: str, criterion: str) -> float | None:
+    def score(self, target: Target, candidate: Contender, rule: str) -> float | None:
         """Score a candidate by what may be known for a target, more being better; None where training diverged."""
-        mean = average_finite(self.score_sources(target, candidate, rule, criterion) or ())
+        mean = average_finite(self.score_sources(target, candidate, rule) or ())
         return mean if math.isfinite(mean) else None
 
-    def score_sources(self, target: Target, candidate: Contender, rule: str, criterion: str) -> list[float] | None:
+    def score_sources(self, target: Target, candidate: Contender, rule: str) -> list[float] | None:
         """Score a candidate on every source by the rule, as the mean over seeds; None where training diverged."""
-        about = (target, candidate, split_rule(rule)[0], criterion)
+        about = (target, candidate, split_rule(rule)[0])
         if about not in self._scores:
             self._scores[about] = self._score_sources(*about)
         return self._scores[about]
 
-    def _score_sources(self, target: Target, candidate: Contender, base: str, criterion: str) -> list[float] | None:
+    def _score_sources(self, target: Target, candidate: Contender, base: str) -> list[float] | None:
+        criterion = self.recipe.criterion
         chosen = [select_evaluation(record, criterion) for record in self.list_records(target, candidate)]
         known = [[score(value, criterion) for value in e.source[criterion]] for e in chosen if e is not None]
         if len(known) < len(chosen):
@@ -270,7 +199,7 @@ class Sweep:
         validated = [fmean(values) for values in zip(*known, strict=True)]
         if base == SOURCE_VAL:
             return validated
-        stop = self.find_stop(target, candidate, base, criterion)
+        stop = self.find_stop(target, candidate, base)
         values: dict[str, list[float]] = {source: [] for source in self._list_sources(target)}
         for record, source in self._list_inner(target, candidate):
             evaluation = select_evaluation(record, criterion, stop)
@@ -280,48 +209,42 @@ class Sweep:
         held_out = [average_finite(each) for each in values.values()]
         return [average_finite(pair) for pair in zip(validated, held_out, strict=True)] if base == BOTH else held_out
 
-    def find_stop(self, target: Target, candidate: Contender, rule: str, criterion: str) -> int | None:
+    def find_stop(self, target: Target, candidate: Contender, rule: str) -> int | None:
         """Find the number of steps after which held-out sources are served best, where the rule asks for it; None: each
         training stops where it validates best."""
         if split_rule(rule)[0] != STOPPED:
             return None
-        inner = self._list_inner(target, candidate)
+        inner, criterion = self._list_inner(target, candidate), self.recipe.criterion
         if any(record.status != DONE for record, _ in inner):
             return None
         curves = [[e.held_out[criterion][r.held_out.index(source)] for e in r.history] for r, source in inner]
         best = find_best([average_finite(values) for values in zip(*curves, strict=True)], criterion)
         return None if best is None else inner[0][0].history[best[1]].step
 
-    def choose(
-        self, target: Target, names: Sequence[str], rule: str, criterion: str
-    ) -> tuple[Choice | None, list[Contender]]:
+    def choose(self, target: Target, names: Sequence[str], rule: str) -> tuple[Choice | None, list[Contender]]:
         """Choose for a target among all candidates of these names; return them too, from the simplest on."""
         candidates = [c for c in self.tried.get(target, []) if c.name in names]
-        candidates.sort(key=lambda c: self._find_learner(c).rank_simplicity(shorten(c.name)))
-        scores = [self.score_sources(target, c, rule, criterion) for c in candidates]
+        candidates.sort(key=lambda c: find_learner_of(self.make_trials((), c)[0]).rank_simplicity(shorten(c.name)))
+        scores = [self.score_sources(target, c, rule) for c in candidates]
         return choose(scores, split_rule(rule)[1]), candidates
-
-    def _find_learner(self, candidate: Contender) -> Learner:
-        return find_learner_of(self._make_trials((), candidate)[0])
 
     def list_records(self, held_out: Target, candidate: Contender) -> list[Record]:
         """List the records of a candidate, one per seed."""
-        return [self.sink.records[t.key] for t in self._make_trials(held_out, candidate)]
+        return [self.sink.records[t.key] for t in self.make_trials(held_out, candidate)]
 
-    def select_outcomes(
-        self, target: Target, names: Sequence[str], rule: str, criterion: str, label: str = ""
-    ) -> list[Outcome]:
+    def select_outcomes(self, target: Target, names: Sequence[str], rule: str, label: str = "") -> list[Outcome]:
         """Select what a choice by the rule reaches on a target, for each algorithm and seed. With a label, choose among
         all candidates of the algorithms together."""
+        criterion = self.recipe.criterion
         if rule == ORACLE:
             tried = [c for c in self.tried.get(target, []) if c.name in names]
             records = [_relabel(r, label) for c in tried for r in self.list_records(target, c)]
             return select_outcomes(records, rule, criterion)
         outcomes = []
         for together in [names] if label else [[name] for name in names]:
-            choice, candidates = self.choose(target, together, rule, criterion)
+            choice, candidates = self.choose(target, together, rule)
             candidate = candidates[choice.index if choice else 0]
-            stop = self.find_stop(target, candidate, rule, criterion)
+            stop = self.find_stop(target, candidate, rule)
             for record in self.list_records(target, candidate):
                 evaluation = select_evaluation(record, criterion, stop) if choice is not None else None
                 value, step = (None, 0) if evaluation is None else (evaluation.held_out[criterion][0], evaluation.step)
@@ -339,7 +262,7 @@ class Sweep:
 
     def _list_trials(self, target: Target, candidate: Contender) -> list[Trial]:
         inner = [self._hold_out(target, source) for source in self._list_sources(target)] if self.within else []
-        return [trial for held_out in (target, *inner) for trial in self._make_trials(held_out, candidate)]
+        return [trial for held_out in (target, *inner) for trial in self.make_trials(held_out, candidate)]
 
     def _list_sources(self, target: Target) -> list[str]:
         return [d for d in self.domains if d not in target]
@@ -349,7 +272,7 @@ class Sweep:
         choices are almost nested, it is the source alone."""
         return tuple(d for d in self.domains if d in (*target, source)) if self.nested else (source,)
 
-    def _make_trials(self, held_out: Target, candidate: Contender) -> list[Trial]:
+    def make_trials(self, held_out: Target, candidate: Contender) -> list[Trial]:
         """Make a trial per seed."""
         if (held_out, candidate) not in self._trials:
             count = len(self.domains)
@@ -359,9 +282,15 @@ class Sweep:
                 protocol = meet_all_where_needed(protocol, candidate.algorithm)
             if not isinstance(candidate.algorithm, Algorithm):
                 protocol = replace(protocol, members=1, calibrate=False, scaling=STANDARD)  # it is fitted once
-            estimator = candidate.algorithm.estimator if isinstance(candidate.algorithm, OwnSettings) else None
+            objects: dict[str, Any] = {}  # that no name makes
+            if isinstance(candidate.algorithm, OwnSettings):
+                objects["estimator"] = candidate.algorithm.estimator
+            elif isinstance(candidate.algorithm, Algorithm) and not is_registered(
+                shorten(split_chain(candidate.name)[0])
+            ):
+                objects["algorithm"] = adapt_to_path(candidate.algorithm, count, count - len(held_out))
             self._trials[held_out, candidate] = [
-                self.task.make_trial(candidate.name, settings, protocol, held_out, seed, estimator=estimator)
+                self.task.make_trial(candidate.name, settings, protocol, held_out, seed, **objects)
                 for seed in self.seeds
             ]
         return self._trials[held_out, candidate]
@@ -393,6 +322,132 @@ def _relabel(record: Record, label: str) -> Record:
     return replace(record, description={**about, "algorithm": label, "settings": settings})
 
 
+class OutOfTime(BaseException):
+    """The time of a comparison is over. No learner catches it, as it is no mistake of the learner's."""
+
+
+@dataclass
+class Budget:
+    """So many minutes from now on."""
+
+    minutes: float
+    clock: Callable[[], float] = time.monotonic
+    began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.minutes < float("inf"):
+            raise UsageError(f"minutes is {self.minutes}, but it must be a positive number.")
+        self.began = self.clock()
+
+    @property
+    def left(self) -> float:
+        """Seconds left to compare in."""
+        return self.began + COMPARING * 60 * self.minutes - self.clock()
+
+    @property
+    def reserve(self) -> float:
+        """Seconds that are kept for fitting the winner on all rows."""
+        return (1 - COMPARING) * 60 * self.minutes
+
+
+def list_rounds(learners: Mapping[str, Learner]) -> list[list[str]]:
+    """List candidates from the cheapest on, those that share a training together."""
+    rounds: dict[str, list[str]] = {}
+    for name, learner in learners.items():
+        settings = learner.build_settings(name)
+        rounds.setdefault("+".join(split_chain(name)[:-1]) if isinstance(settings, Averaging) else name, []).append(
+            name
+        )
+    return sorted(rounds.values(), key=lambda names: min(learners[n].rank_cost(shorten(n)) for n in names))
+
+
+def run_within(
+    budget: Budget,
+    sweep: Sweep,
+    learners: Mapping[str, Learner],
+    searches: Mapping[str, Search],
+    targets: Sequence[Target],
+    rule: str,
+    rows: int,
+    say: Callable[[str], None] = lambda sentence: None,
+) -> dict[str, str]:
+    """Run the searches, the cheapest first, until the time is over; return why candidates were left out, by name.
+
+    The first always runs to its end, so that there is a model. rows: that the winner will be fitted to.
+    say: hears in which order they are tried.
+    """
+    rounds, show, begun, stopped = list_rounds(learners), sweep.show, set[str](), False
+    first, order = rounds[0], [name for names in rounds for name in names]
+
+    def stop_when_over(*signal_and_frame: Any) -> None:
+        nonlocal stopped
+        if not stopped and budget.left < 0 and sweep.is_done(first):
+            stopped = True
+            raise OutOfTime
+
+    def watch(progress: Progress) -> None:
+        begun.update(group.algorithm for group in progress.list_running())
+        progress.limit = max(0.0, budget.left)
+        show(progress)
+        stop_when_over()
+
+    say(f"Trying, the cheapest first: {', '.join(order)}.")
+    sweep.show, sweep.order = watch, order
+    with suppress(OutOfTime), _call_at_end(budget, stop_when_over):
+        sweep.run({name: searches[name] for name in order}, targets, rule)
+    sweep.show = show
+    left_out: dict[str, str] = {}
+    for names in rounds:
+        why = "no time was left" if begun.isdisjoint(names) else "not done in time"
+        left_out |= dict.fromkeys([name for name in names if not sweep.is_done([name])], why)
+    others = {n: search for n, search in searches.items() if n not in first and n not in left_out}
+    return left_out | _list_slow(budget, sweep, others, learners, rows)
+
+
+@contextmanager
+def _call_at_end(budget: Budget, stop: Callable[..., None]) -> Iterator[None]:
+    """Call `stop` when the time is over, and then again and again, whatever this thread waits for.
+
+    A signal does so, which only the main thread can take, and Windows has none: there `stop` is called at the next sign
+    of life of a training alone.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, max(budget.left, 0.001), AGAIN)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _list_slow(
+    budget: Budget, sweep: Sweep, searches: Mapping[str, Search], learners: Mapping[str, Learner], rows: int
+) -> dict[str, str]:
+    """List candidates that could not be fitted to all rows in the time that is kept for it."""
+    growth, slow = rows / len(sweep.user_data.dataset.y), {}
+    for name, search in searches.items():
+        if growth > 1 and not learners[name].takes_steps:  # else there are as many steps, whatever the rows
+            records = sweep.list_records((), Contender(name, *search.first))
+            needed = MARGIN * growth * fmean(record.seconds for record in records)
+            if needed > budget.reserve:
+                slow[name] = f"fitting it to all {rows} rows takes {format_duration(needed)}"
+    return slow
+
+
+def note_left_out(left_out: Mapping[str, str]) -> list[str]:
+    """Say in sentences which candidates were left out and why; those with the same reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for name, why in left_out.items():
+        by_reason.setdefault(why, []).append(name)
+    return [
+        f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} left out: {why}."
+        for why, names in by_reason.items()
+    ]
+
+
 class KeptRecords(MemorySink):
     """A sink in memory whose records also go to a store, group by group. It begins with those that the store has."""
 
@@ -401,9 +456,12 @@ class KeptRecords(MemorySink):
         super().__init__()
         self._open = ExitStack()
         self._open.enter_context(lock_directory(directory))
-        if (directory / FILE).exists() and _read_identity(directory) != identity:
-            say(f"What was trained in {directory} was of other data, options or code: starting anew.")
-            _remove_files(directory)
+        if (directory / FILE).exists():
+            with closing(Store.open(directory)) as store:
+                is_other = store.meta(IDENTITY) != identity
+            if is_other:
+                say(f"What was trained in {directory} was of other data, options or code: starting anew.")
+                _remove_files(directory)
         self.store = Store.create(directory, NAME)
         self._open.callback(self.store.close)
         self.store.set_meta(IDENTITY, identity)
@@ -453,33 +511,14 @@ def identify(*parts: Any) -> str:
     """Return the hash of everything that a comparison's numbers depend on: arrays, nets, and values of any kind."""
     digest = hashlib.sha256()
     for part in parts:
-        for text in _list_bytes(part):
-            digest.update(text)
+        if isinstance(part, nn.Module):
+            digest.update(identify(repr(part), list(part.state_dict()), *part.state_dict().values()).encode())
+        elif isinstance(part, Tensor | np.ndarray):
+            array = np.asarray(part.detach().cpu() if isinstance(part, Tensor) else part)
+            digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+        else:
+            digest.update(json.dumps(part, default=repr, sort_keys=True).encode())
     return digest.hexdigest()
-
-
-def _list_bytes(part: Any) -> Iterable[bytes]:
-    if isinstance(part, Tensor):
-        part = part.detach().cpu().numpy()
-    if isinstance(part, np.ndarray):
-        yield f"{part.dtype}{part.shape}".encode()
-        yield np.ascontiguousarray(part).tobytes()
-    elif isinstance(part, nn.Module):
-        yield repr(part).encode()
-        for name, value in part.state_dict().items():
-            yield name.encode()
-            yield from _list_bytes(value)
-    elif hasattr(part, "shape"):  # images in a file
-        yield str(part.shape).encode()
-        for i in range(len(part)):
-            yield from _list_bytes(np.asarray(part[i]))
-    else:
-        yield json.dumps(part, default=repr, sort_keys=True).encode()
-
-
-def _read_identity(directory: Path) -> str | None:
-    with closing(Store.open(directory)) as store:
-        return store.meta(IDENTITY)
 
 
 def _remove_files(directory: Path) -> None:
