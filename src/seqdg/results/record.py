@@ -1,6 +1,7 @@
-"""The record of a finished trial, and how it becomes rows of two tables: one of trials, one of evaluations.
+"""The record of a finished trial, what every run offers of its records, and how a record becomes rows of two tables.
 
-A run directory and a packed run hold the same rows: `Store` in SQLite, `Archive` in two Parquet files. The row of a
+A run directory and a packed run hold the same rows, of trials and of evaluations: `Store` in SQLite, `Archive` in two
+Parquet files. The row of a
 trial has the columns of `TRIAL`; what has parts of its own, such as settings, is JSON. Its evaluations have a row for
 each step, part and domain, and a number for each criterion that was measured there. SQLite holds them as a shape, the
 same for most trials of a run, and the bytes of all their numbers: as rows of SQLite they take twice as long to read.
@@ -12,14 +13,17 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
-from seqdg.results.criteria import CRITERIA
+from seqdg.results.criteria import CRITERIA, USUAL, choose_usual
 
+VERSION = 2  # of descriptions: it rises when a trial with the same description would give other numbers
+CLASSES, DOMAINS, COMMANDS = "classes", "domains", "commands"  # facts about a run, kept as JSON
 DONE, DIVERGED, FAILED = "done", "diverged", "failed"
 LOSS_POINTS = 200  # of the losses in a record
 TRIAL = {  # by column, its type; that of `evaluations` and `numbers` is known to SQLite alone
@@ -107,20 +111,143 @@ class Record:
         return int(self.description["seed"])
 
 
-class Row(NamedTuple):
-    """A row of a trial's evaluations: what was measured on one domain, as its position among those of its part says."""
-
-    step: int
-    part: str
-    position: int
-    size: int  # of the rows of that part
-    numbers: dict[str, int]  # by criterion, where its number is among those of the trial
-
-
 def make_key(description: Mapping[str, Any]) -> str:
     """Return the key of the trial with this description."""
     text = json.dumps(description, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def read_version(record: Record) -> int:
+    """Return the version of a record's description."""
+    return int(record.description.get("version", VERSION))
+
+
+def find_versions(records: Iterable[Record]) -> list[int]:
+    """Return the versions of these records, the oldest first."""
+    return sorted({read_version(r) for r in records})
+
+
+def name_commit(record: Record) -> str:
+    """Say which code made a record."""
+    if not record.commit:
+        return "a version of seqdg whose commit was not recorded"
+    commit = record.commit.removesuffix("+")
+    return f"commit {commit}" + (" with changes that were not committed" if record.commit.endswith("+") else "")
+
+
+def describe_versions(records: Sequence[Record]) -> list[str]:
+    """Say which records another version made, whose numbers today's trials would not repeat."""
+    versions = find_versions(records)
+    sentences = [
+        f"{'These' if versions == [version] else 'Some of these'} trials were made by another version of seqdg "
+        f"(description {version}; today's is {VERSION}), whose methods give other numbers."
+        for version in versions
+        if version != VERSION
+    ]
+    if len(versions) > 1:
+        sentences.append("This run mixes trials of different versions of seqdg: do not compare them.")
+    return sentences
+
+
+# Runs -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The result of an analysis of a run, kept beside its records."""
+
+    name: str
+    created: float  # seconds since 1970
+    payload: Any  # anything that JSON can hold
+
+
+@dataclass(frozen=True)
+class RunningGroup:
+    """A group of trials that is being trained."""
+
+    group: str  # its key
+    algorithm: str
+    trials: int
+    step: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """The progress of a run when it was last noted."""
+
+    started: float  # seconds since 1970
+    noted: float = 0.0
+    share: float = 0.0  # of the work that was missing, by time
+
+
+class RecordSource(ABC):
+    """The records of a run and the facts about it."""
+
+    @property
+    @abstractmethod
+    def benchmark(self) -> str: ...
+
+    @abstractmethod
+    def records(self, criterion: str | None = None) -> list[Record]:
+        """Return the records in the order in which they were planned; with a criterion, at least what a table of it
+        needs."""
+
+    @abstractmethod
+    def meta(self, name: str) -> str | None: ...
+
+    @abstractmethod
+    def analyses(self, name: str | None = None) -> list[Analysis]:
+        """Return all analyses, or those of one name, the oldest first."""
+
+    @abstractmethod
+    def statuses(self) -> dict[str, str]:
+        """Return the status of every trial that has a record, by key."""
+
+    @abstractmethod
+    def planned(self) -> dict[str, str]:
+        """Return the trials of the latest run by key, each with its group."""
+
+    @abstractmethod
+    def groups(self) -> dict[str, str]:
+        """Return every trial that was ever planned by key, with its latest group."""
+
+    def failures(self) -> list[tuple[str, str]]:
+        """Return the key and traceback of every failed trial, the latest first."""
+        return []
+
+    def run(self) -> RunProgress | None:
+        """Return how far the latest run is."""
+        return None
+
+    def running(self) -> list[RunningGroup]:
+        """Return what is being trained."""
+        return []
+
+    def close(self) -> None:  # noqa: B027  a packed run has nothing to close
+        """Close the file."""
+
+
+def find_usual_criterion(run: RecordSource) -> str:
+    """Return the criterion that tables of a run show by default: accuracy, or the RMSE where numbers are predicted."""
+    classes = run.meta(CLASSES)
+    if classes is not None:
+        return USUAL[0] if json.loads(classes) else USUAL[1]
+    return find_usual_criterion_in(run.records(USUAL[1]))
+
+
+def find_usual_criterion_in(records: Sequence[Record]) -> str:
+    """Choose the usual criterion from records: the RMSE if they hold it, else accuracy."""
+    return choose_usual({name for r in records for e in r.history[-1:] for name in e.held_out})
+
+
+def read_commands(run: RecordSource) -> list[dict[str, Any]]:
+    """Return the commands that made a run, the oldest first."""
+    commands: list[dict[str, Any]] = json.loads(run.meta(COMMANDS) or "[]")
+    return commands
+
+
+# Rows -----------------------------------------------------------------------------------------------------------------
 
 
 def make_trial_row(record: Record) -> dict[str, Any]:
@@ -233,18 +360,6 @@ def _locate(shape: str, criterion: str | None) -> list[tuple[int, list[list[tupl
                 start += count
         evaluations.append((step, slices))
     return evaluations
-
-
-@lru_cache(maxsize=256)
-def list_rows(shape: str) -> list[Row]:
-    """List the rows of the evaluations of a trial. Criteria with as many values share rows."""
-    return [
-        Row(step, part, i, count, {name: start + i for name, start, stop in slices if stop - start == count})
-        for step, parts in _locate(shape, None)
-        for part, slices in zip(PARTS, parts, strict=False)
-        for count in sorted({stop - start for _, start, stop in slices}, reverse=True)
-        for i in range(count)
-    ]
 
 
 def gather_rows(rows: Iterable[tuple[int, str, Mapping[str, int]]]) -> tuple[str, list[int]]:

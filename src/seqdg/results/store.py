@@ -22,23 +22,28 @@ from typing import Any
 
 from seqdg.base import UsageError, count_things, list_some
 from seqdg.results.record import (
+    COMMANDS,
     DONE,
     FAILED,
     OPTIONAL,
     TRIAL,
+    VERSION,
+    Analysis,
     Evaluation,
     Record,
+    RecordSource,
+    RunningGroup,
+    RunProgress,
     make_digest,
     make_trial_row,
     pack_history,
     pack_numbers,
+    read_commands,
     read_held_out,
     read_trial_row,
     unpack_history,
     unpack_numbers,
 )
-from seqdg.results.source import COMMANDS, Analysis, RecordSource, RunningGroup, RunProgress, read_commands
-from seqdg.results.versions import VERSION
 
 SCHEMA = 4
 FILE = "results.sqlite"
