@@ -13,6 +13,7 @@ import io
 import json
 import shlex
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -257,12 +258,9 @@ def write_predictions(directory: Path, out: Path, step: str = "chosen") -> Writt
         raise UsageError(f"{out} is the name of no table: let it end in .csv or .parquet.")
     if not out.resolve().parent.is_dir():
         raise UsageError(f"There is no folder {out.parent} to write {out.name} to.")
-    store = Store.open(directory)
-    try:
+    with closing(Store.open(directory)) as store:
         classes: list[str] = json.loads(store.meta(CLASSES) or "[]")
         records = [r for r in store.records("accuracy") if r.status != FAILED and r.is_tabled]
-    finally:
-        store.close()
     files = [(r, directory / "predictions" / f"{r.key}.{step}.safetensors") for r in records]
     kept = [(r, path) for r, path in files if path.is_file()]
     if not kept:

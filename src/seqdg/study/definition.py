@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from seqdg.base import UsageError, read_fields, read_value, unknown
-from seqdg.results import FAILED, Record, RecordSource, has_run, open_run
+from seqdg.results import FAILED, InnerTrials, Record, RecordSource, has_run, open_run, score_candidate
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -245,6 +245,11 @@ def find_runs(study: Study, part: Part, folder: str, out: Path | None) -> list[R
     roots = [root for root in (out, study.published) if root is not None]
     directories = [root / part.name / folder for root in roots]
     return [open_run(directory) for directory in directories if has_run(directory)]
+
+
+def score_source(record: Record) -> float:
+    """Return the accuracy on source validation at the step that is best there."""
+    return score_candidate(record, InnerTrials(()), "source-val", CRITERION)
 
 
 def collect_records(runs: Iterable[RecordSource], criterion: str | None = None) -> dict[str, Record]:

@@ -17,7 +17,6 @@ from seqdg.report import Figure, Panel, Style, align_columns, draw_rows, make_ro
 from seqdg.results import (
     DONE,
     LEVEL,
-    InnerTrials,
     PairKey,
     Pooled,
     Record,
@@ -28,7 +27,6 @@ from seqdg.results import (
     format_p,
     pool_sets,
     pool_sizes,
-    score_candidate,
     select_outcomes,
 )
 from seqdg.study.definition import (
@@ -43,6 +41,7 @@ from seqdg.study.definition import (
     Study,
     collect_records,
     find_runs,
+    score_source,
 )
 
 USUAL = "source-val"  # the rule of the answers
@@ -106,7 +105,7 @@ def _score(records: Sequence[Record], select: str) -> Scores:
     known = {(o.held_out, o.seed): (o.value, o.record) for o in outcomes if o.value is not None}
     return Scores(
         {pair: 100 * value for pair, (value, _) in known.items()},
-        {pair: 100 * score_candidate(r, InnerTrials(()), USUAL, CRITERION) for pair, (_, r) in known.items()},
+        {pair: 100 * score_source(r) for pair, (_, r) in known.items()},
         frozenset(o.held_out for o in outcomes if o.value is None),
     )
 
