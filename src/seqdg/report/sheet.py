@@ -23,7 +23,6 @@ _LOOKS = {  # what else is to be known of a rule
     "oracle": ", an upper bound: the rows that are reported choose themselves",
     "oracle-split": ": the other fifth chose the settings, at the last step",
 }
-DIFFERENCES = ("algorithm", "difference", "95 % interval", "p (Holm)", "pairs", "domains ahead", "verdict")
 
 
 @dataclass(frozen=True)
@@ -218,17 +217,6 @@ def build_sheet(
 def choose_baseline(algorithms: Sequence[str]) -> str:
     """Return the usual baseline: `agg` where it ran, else the first algorithm."""
     return "agg" if "agg" in algorithms else algorithms[0]
-
-
-def list_differences(tests: Sequence[results.PairedDifference], digits: int) -> list[list[str]]:
-    """Return a row for each test, as `DIFFERENCES` names the columns."""
-    rows = []
-    for x in tests:
-        ends = "-" if x.low is None else f"{x.low:+.{digits}f} to {x.high:+.{digits}f}"
-        gap = "-" if x.difference is None else f"{x.difference:+.{digits}f}"
-        p = "-" if x.p_holm is None else "<0.001" if x.p_holm < 0.001 else f"{x.p_holm:.3f}"
-        rows.append([x.algorithm, gap, ends, p, str(x.pairs), f"{x.better_on} of {x.domains}", x.verdict])
-    return rows
 
 
 def _describe_transduction(names: Sequence[str], columns: Sequence[str]) -> str:

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
         DIVERGED,
         DOMAINS,
         DONE,
+        EVALUATIONS,
         FAILED,
         LOSS_POINTS,
+        TRIALS,
         VERSION,
         Analysis,
         Evaluation,
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
         thin,
     )
     from seqdg.results.runs import (
-        EVALUATIONS,
-        TRIALS,
         Status,
         drop_label,
         estimate_seconds_left,

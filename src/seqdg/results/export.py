@@ -25,21 +25,27 @@ from seqdg.results.record import (
     CLASSES,
     COMMANDS,
     DOMAINS,
+    EVALUATIONS,
     FAILED,
+    FORMAT,
+    FORMAT_VERSION,
+    PACKED_COLUMNS,
     PARTS,
+    SEAL,
     TRIAL,
+    TRIALS,
     Evaluation,
     Record,
     RecordSource,
     find_versions,
     make_digest,
+    make_seal,
     make_trial_row,
     pack_history,
     read_commands,
     sort_criteria,
     thin,
 )
-from seqdg.results.runs import EVALUATIONS, FORMAT, FORMAT_VERSION, PACKED_COLUMNS, SEAL, TRIALS, make_seal
 from seqdg.results.store import Store
 
 if TYPE_CHECKING:  # pandas and pyarrow are imported where they are used: that takes longer than printing a table

@@ -37,6 +37,11 @@ _AS_IT_IS = ("key", "status", "seconds", "peak_memory", "stacked", "finished", "
 _DESCRIBED = ("algorithm", "seed", "data")  # of the description, as they are
 _DESCRIBED_AS_JSON = ("settings", "net", "protocol")
 OPTIONAL = ("data", *_DESCRIBED_AS_JSON)
+TRIALS, EVALUATIONS = "trials.parquet", "evaluations.parquet"  # of a packed run
+FORMAT, FORMAT_VERSION = "seqdg records", 2
+SEAL = f"{FORMAT}, sha256"
+_LAST = ("losses", "digest")
+PACKED_COLUMNS = (*(name for name in TRIAL if name not in _LAST), "group", "latest", *_LAST)  # of the trials
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +305,12 @@ def make_digest(record: Record, shape: str, numbers: bytes) -> str:
     facts = {name: getattr(record, name) for name in (*_AS_IT_IS, "description", "versions", "notes")}
     text = json.dumps(facts, sort_keys=True)
     return hashlib.sha256(b"\n".join([text.encode(), shape.encode(), numbers, pack_numbers(record.losses)])).hexdigest()
+
+
+def make_seal(facts: str, rows: Sequence[dict[str, Any]]) -> str:
+    """Return a hash of the facts of a run, as they are written, and of its trials, by their digests."""
+    trials = [[row["digest"], row["group"], row["latest"]] for row in rows]
+    return hashlib.sha256(f"{facts}\n{json.dumps(trials)}".encode()).hexdigest()
 
 
 def pack_numbers(numbers: Sequence[float]) -> bytes:

@@ -21,14 +21,20 @@ from seqdg.results.record import (
     DIVERGED,
     DOMAINS,
     DONE,
+    EVALUATIONS,
     FAILED,
-    TRIAL,
+    FORMAT,
+    FORMAT_VERSION,
+    PACKED_COLUMNS,
+    SEAL,
+    TRIALS,
     Analysis,
     Record,
     RecordSource,
     RunningGroup,
     gather_rows,
     make_digest,
+    make_seal,
     read_commands,
     read_trial_row,
     unpack_history,
@@ -40,11 +46,6 @@ if TYPE_CHECKING:  # pyarrow and numpy are imported where they are used: a run d
     from pyarrow import parquet
 
 RUNNING, LEFT = "running", "left"
-TRIALS, EVALUATIONS = "trials.parquet", "evaluations.parquet"  # of a packed run; see export.py
-FORMAT, FORMAT_VERSION = "seqdg records", 2
-SEAL = f"{FORMAT}, sha256"
-_LAST = ("losses", "digest")
-PACKED_COLUMNS = (*(name for name in TRIAL if name not in _LAST), "group", "latest", *_LAST)  # of the trials
 
 
 def open_run(path: Path) -> RecordSource:
@@ -53,12 +54,8 @@ def open_run(path: Path) -> RecordSource:
         if path.name in (TRIALS, EVALUATIONS):
             return Archive(path.parent)
         raise UsageError(f"{path} is no run: give the directory of a run, or that of a packed run.")
-    if not (path / FILE).is_file():
-        if (path / TRIALS).is_file():
-            return Archive(path)
-        if runs := _list_runs(path):
-            raise UsageError(f"There are no results in {path}. Give a run in it: {list_some(runs)}.")
-    return Store.open(path)
+    packed = (path / TRIALS).is_file() and not (path / FILE).is_file()
+    return Archive(path) if packed else Store.open(path)
 
 
 def open_runs(paths: Sequence[Path]) -> RecordSource:
@@ -71,15 +68,6 @@ def open_runs(paths: Sequence[Path]) -> RecordSource:
 def has_run(path: Path) -> bool:
     """Whether a directory holds a run or a packed run."""
     return (path / FILE).is_file() or (path / TRIALS).is_file()
-
-
-def _list_runs(folder: Path) -> list[str]:
-    """List the runs in a folder; where it holds none, those in its folders, as a study has them."""
-    depths = (
-        sorted({str(file.parent) for name in (FILE, TRIALS) for file in folder.glob(f"{inside}{name}")})
-        for inside in ("*/", "*/*/")
-    )
-    return next(filter(None, depths), [])
 
 
 # A packed run ---------------------------------------------------------------------------------------------------------
@@ -234,12 +222,6 @@ def _explaining(path: Path) -> Iterator[None]:
     except (ArrowException, OSError, KeyError, ValueError) as error:
         first = (str(error).splitlines() or [""])[0]
         raise UsageError(f"{path} is damaged or cut short ({first}). Fetch it again, or pack the run again.") from None
-
-
-def make_seal(facts: str, rows: Sequence[dict[str, Any]]) -> str:
-    """Return a hash of the facts of a run, as they are written, and of its trials, by their digests."""
-    trials = [[row["digest"], row["group"], row["latest"]] for row in rows]
-    return hashlib.sha256(f"{facts}\n{json.dumps(trials)}".encode()).hexdigest()
 
 
 # Several runs ---------------------------------------------------------------------------------------------------------

@@ -79,16 +79,12 @@ def find_mixtures(records: Sequence[Record]) -> dict[str, list[str]]:
     for r in _keep_tabled(records):
         protocol = r.description["protocol"]
         first = protocols.setdefault(r.algorithm, protocol)
+        searched = ("lr", "batch", "weight_decay") if is_imported(r) else ("lr",)  # as DomainBed's search does
         for name in dict.fromkeys((*first, *protocol)):
             values = [str(p.get(name, "as before")) for p in (first, protocol)]
-            if name not in _list_searched(r) and values[0] != values[1]:
+            if name not in searched and values[0] != values[1]:
                 mixtures.setdefault(name, {}).update(dict.fromkeys(values))
     return {name: list(values) for name, values in mixtures.items()}
-
-
-def _list_searched(record: Record) -> tuple[str, ...]:
-    """Return the fields of the protocol that a search draws: DomainBed's also draws the batch and the decay."""
-    return ("lr", "batch", "weight_decay") if is_imported(record) else ("lr",)
 
 
 def _keep_tabled(records: Sequence[Record]) -> list[Record]:

@@ -27,6 +27,7 @@ from seqdg.results.record import (
     FAILED,
     OPTIONAL,
     TRIAL,
+    TRIALS,
     VERSION,
     Analysis,
     Evaluation,
@@ -112,7 +113,7 @@ class Store(RecordSource):
     def open(cls, directory: Path) -> Store:
         """Open the store of a run to read it; of a damaged one, what is whole."""
         path = directory / FILE
-        runs = sorted(str(file.parent) for file in directory.glob(f"*/{FILE}"))
+        runs = _list_runs(directory)
         hint = f"Give a run in it: {list_some(runs)}." if runs else f"`seqdg bench --out {directory}` makes some."
         nothing = UsageError(f"There are no results in {directory}. {hint}")
         if not path.is_file():
@@ -377,6 +378,15 @@ def _read_record(row: sqlite3.Row, history: list[Evaluation], read: Callable[[st
     known = dict(row)
     losses = unpack_numbers(known["losses"]) if "losses" in known else []
     return read_trial_row({**known, "losses": losses}, history, read)
+
+
+def _list_runs(folder: Path) -> list[str]:
+    """List the runs in a folder; where it holds none, those in its folders, as a study has them."""
+    depths = (
+        sorted({str(file.parent) for name in (FILE, TRIALS) for file in folder.glob(f"{inside}{name}")})
+        for inside in ("*/", "*/*/")
+    )
+    return next(filter(None, depths), [])
 
 
 def _is_whole(row: sqlite3.Row, read: Callable[[str], Any] = json.loads) -> bool:
