@@ -320,7 +320,9 @@ class Results:
         Counter
             The number of trials that are done, diverged or failed.
         """
-        return Counter(self._list_statuses())
+        statuses = self._source.statuses()
+        keys = statuses if self._trials is None else [key for key in self._trials if key in statuses]
+        return Counter(statuses[key] for key in keys)
 
     def _choose(self, criterion: str | None) -> str:
         """Return the criterion, or accuracy, or the RMSE of numbers, where none is named."""
@@ -333,12 +335,8 @@ class Results:
     def __repr__(self) -> str:
         return f"<Results of {self.benchmark} in {self.path}: {self.describe_progress()}>"
 
-    def _list_statuses(self) -> list[str]:
-        statuses = self._source.statuses()
-        return list(statuses.values()) if self._trials is None else [statuses[k] for k in self._trials if k in statuses]
-
     def _repr_html_(self) -> str:
-        if all(status == stored.FAILED for status in self._list_statuses()):
+        if not self.count_statuses().keys() - {stored.FAILED}:
             return f"<p>{escape(repr(self))}</p>"
         return self.table()._repr_html_()
 
@@ -387,14 +385,17 @@ def watch_run(
         while any(map(stored.is_locked, directories)):
             now = results.describe_progress()
             if now != version:
-                results = _open_again(results, directories)
+                # they name what they share when they are opened, and more may be shared by now
+                results.close()
+                results = Results.open(*directories)
                 path, version = write(results, now), now
                 _note_version(path, version)
                 say(f"{path}  {now}")
             time.sleep(pause)
     except KeyboardInterrupt:
         pass
-    results = _open_again(results, directories)
+    results.close()
+    results = Results.open(*directories)
     last = write(results, "")
     results.close()
     if path is not None:
@@ -417,12 +418,6 @@ def _wait_for_run(directories: Sequence[Path], say: Callable[[str], None], pause
             say(f"Waiting for a run to begin in {' and '.join(map(str, directories))}; Ctrl-C ends it.")
             has_said = True
         time.sleep(pause)
-
-
-def _open_again(results: Results, directories: Sequence[Path]) -> Results:
-    """Open runs side by side anew: they name what they share when they are opened, and more may be shared by now."""
-    results.close()
-    return Results.open(*directories)
 
 
 def _find_note(page: Path) -> Path:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from seqdg import results
-from seqdg.base import UsageError, join_names
+from seqdg.base import UsageError, count_things, join_names
 from seqdg.report.published import PublishedColumns, set_beside
 
 PAIRING = (
@@ -145,7 +145,7 @@ class Sheet:
             remarks.append("together: over the rows of all held-out domains at once.")
         lost = sum(c.diverged for c in self.cells if c.held_out not in results.SUMMARIES)
         if lost:
-            remarks.append(f"{lost} trial{'s' if lost > 1 else ''} diverged and count in no mean.")
+            remarks.append(f"{count_things(lost, 'trial')} diverged and count in no mean.")
         remarks += [_describe_transduction(self.transductive, self.columns)] if self.transductive else []
         if self.soups:
             verb = "are" if len(self.soups) > 1 else "is"
@@ -159,7 +159,7 @@ class Sheet:
         """The sentences below the table."""
         tests = [results.describe_difference(x, self.unit.points, self.unit.digits) for x in self.paired]
         failed = [
-            f"{count} trial{'s' if count > 1 else ''} of {name} failed: `seqdg status DIR --errors`."
+            f"{count_things(count, 'trial')} of {name} failed: `seqdg status DIR --errors`."
             for name, count in self.failed.items()
         ]
         return [

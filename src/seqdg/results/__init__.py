@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         DONE,
         EVALUATIONS,
         FAILED,
+        IMPORTED,
         LOSS_POINTS,
         TRIALS,
         VERSION,
@@ -39,8 +40,7 @@ if TYPE_CHECKING:
         find_versions,
         make_key,
         name_commit,
-        read_commands,
-        read_version,
+        summarize_trials,
         thin,
     )
     from seqdg.results.runs import (
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
         read_status,
     )
     from seqdg.results.select import (
-        IMPORTED,
         RULES,
         UNPAIRED,
         InnerTrials,
@@ -66,7 +65,6 @@ if TYPE_CHECKING:
         find_mixtures,
         find_reuse,
         has_validation,
-        is_imported,
         name_candidate,
         score_candidate,
         select_evaluation,

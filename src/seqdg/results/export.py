@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from seqdg.base import Folder, UsageError, replace_file, unknown
 from seqdg.results.criteria import CRITERIA, USUAL
@@ -42,7 +42,6 @@ from seqdg.results.record import (
     make_seal,
     make_trial_row,
     pack_history,
-    read_commands,
     sort_criteria,
     thin,
 )
@@ -55,14 +54,6 @@ if TYPE_CHECKING:  # pandas and pyarrow are imported where they are used: that t
 CURVE, CURVE_DIGITS = 20, 3  # points of a loss curve, and their digits
 LEVEL = 19  # of zstd; packing is rare, and reading is as fast at every level
 STEPS = ("chosen", "last")
-
-
-class _Entry(NamedTuple):
-    """A record, its group in the plan, and whether the latest run asked for it."""
-
-    record: Record
-    group: str
-    latest: bool
 
 
 def pack(
@@ -79,30 +70,34 @@ def pack(
     for name in criteria or ():
         if name not in CRITERIA:
             raise unknown("criterion", name, CRITERIA)
-    entries, facts, notes = _gather(runs)
-    if not entries:
+    records, planned, facts, notes = _gather(runs)
+    if not records:
         raise UsageError(f"{runs[0][0]} holds no finished trial, so there is nothing to pack.")
-    if len(find_versions(e.record for e in entries)) > 1:
+    if len(find_versions(records)) > 1:
         raise UsageError("These trials were described by different versions of seqdg: pack those of one together.")
-    points = 0 if exact else max(len(e.record.losses) for e in entries)
+    points = 0 if exact else max(len(r.losses) for r in records)
     kept = None if criteria is None else {*USUAL, *criteria}
-    entries = [e._replace(record=_prepare(e.record, exact, kept)) for e in entries]
-    evaluations, facts["criteria"] = _make_evaluations([e.record for e in entries], facts[DOMAINS])
+    records = [_prepare(r, exact, kept) for r in records]
+    evaluations, facts["criteria"] = _make_evaluations(records, facts[DOMAINS])
     facts["evaluations"] = hashlib.sha256(evaluations).hexdigest()
     _write(directory / EVALUATIONS, evaluations)
-    _write(directory / TRIALS, _make_trials(entries, facts))
+    _write(directory / TRIALS, _make_trials(records, planned, facts))
     if criteria is not None:
         notes.append(f"Kept are these criteria: {', '.join(facts['criteria'])}.")
     if points > CURVE:
         notes.append(f"Loss curves have {CURVE} points of {CURVE_DIGITS} digits, means of up to {points}.")
-        if any(not e.record.is_tabled for e in entries):
+        if any(not r.is_tabled for r in records):
             notes.append("Of trials with two domains held out, loss curves are left out.")
     return notes
 
 
-def _gather(runs: Sequence[tuple[Path, RecordSource]]) -> tuple[list[_Entry], dict[str, Any], list[str]]:
-    """Return the records of all runs in order, the facts about the runs, and sentences on what is left out."""
-    entries: dict[str, _Entry] = {}
+def _gather(
+    runs: Sequence[tuple[Path, RecordSource]],
+) -> tuple[list[Record], dict[str, tuple[str, bool]], dict[str, Any], list[str]]:
+    """Return the records of all runs in order, by key the group of each and whether the latest run asked for it, the
+    facts about the runs, and sentences on what is left out."""
+    records: dict[str, Record] = {}
+    planned: dict[str, tuple[str, bool]] = {}
     missing: dict[str, str] = {}
     commands: list[dict[str, Any]] = []
     analyses: list[list[Any]] = []
@@ -114,13 +109,14 @@ def _gather(runs: Sequence[tuple[Path, RecordSource]]) -> tuple[list[_Entry], di
         latest, groups = run.planned(), run.groups()
         for record in run.records():
             failed += record.status == FAILED
-            twice += record.key in entries
-            if record.status != FAILED and record.key not in entries:
-                entries[record.key] = _Entry(record, groups.get(record.key, ""), record.key in latest)
+            twice += record.key in records
+            if record.status != FAILED and record.key not in records:
+                records[record.key] = record
+                planned[record.key] = groups.get(record.key, ""), record.key in latest
         missing.update(latest)
-        commands += [c for c in map(_shorten_paths, read_commands(run)) if c not in commands]
+        commands += [c for c in map(_shorten_paths, run.read_commands()) if c not in commands]
         analyses += [[a.name, round(a.created), _shorten_paths(a.payload)] for a in run.analyses()]
-    data = dict.fromkeys(e.record.description["data"] for e in entries.values())
+    data = dict.fromkeys(r.description["data"] for r in records.values())
     if len(data) > 1:
         raise UsageError(
             f"These runs are on {len(data)} different data sets (fingerprints {', '.join(d[:12] for d in data)}): "
@@ -128,19 +124,14 @@ def _gather(runs: Sequence[tuple[Path, RecordSource]]) -> tuple[list[_Entry], di
         )
     notes = [f"Left out: {failed} failed trials."] if failed else []
     notes += [f"{twice} trials are in more than one run; the first is kept."] if twice else []
+    known = {name: [run.meta(name) for _, run in runs] for name in (DOMAINS, CLASSES)}
     facts = {
         "version": FORMAT_VERSION, "benchmark": benchmark, COMMANDS: commands, "analyses": analyses,
-        "missing": [[key, group] for key, group in missing.items() if key not in entries],
-        **{name: _read_fact(runs, name) for name in (DOMAINS, CLASSES)},
+        "missing": [[key, group] for key, group in missing.items() if key not in records],
+        # the first that is known
+        **{name: json.loads(next(filter(None, texts), "null")) for name, texts in known.items()},
     }  # fmt: skip
-    return list(entries.values()), facts, notes
-
-
-def _read_fact(runs: Sequence[tuple[Path, RecordSource]], name: str) -> list[str] | None:
-    """Return the first that is known of these runs."""
-    known = next((text for _, run in runs if (text := run.meta(name)) is not None), "null")
-    fact: list[str] | None = json.loads(known)
-    return fact
+    return list(records.values()), planned, facts, notes
 
 
 def _shorten_paths(entry: Any) -> Any:
@@ -165,19 +156,14 @@ def _prepare(record: Record, exact: bool, kept: set[str] | None) -> Record:
     return replace(record, history=history, losses=losses, seconds=float(record.seconds), finished=finished)
 
 
-def _make_trials(entries: Sequence[_Entry], facts: dict[str, Any]) -> bytes:
+def _make_trials(records: Sequence[Record], planned: dict[str, tuple[str, bool]], facts: dict[str, Any]) -> bytes:
     import pyarrow as arrow
 
-    rows = [
-        {
-            **make_trial_row(e.record),
-            "finished": round(e.record.finished * 1000),
-            "group": e.group,
-            "latest": e.latest,
-            "digest": make_digest(e.record, *pack_history(e.record.history)),
-        }
-        for e in entries
-    ]
+    rows = []
+    for record in records:
+        group, latest = planned[record.key]
+        added = {"finished": round(record.finished * 1000), "group": group, "latest": latest}
+        rows.append({**make_trial_row(record), **added, "digest": make_digest(record, *pack_history(record.history))})
     kinds = {**TRIAL, "group": "string"}
     types = {name: getattr(arrow, kind)() for name, kind in kinds.items() if kind != "numbers"}
     types |= {"finished": arrow.timestamp("ms"), "latest": arrow.bool_(), "losses": arrow.list_(arrow.float64())}

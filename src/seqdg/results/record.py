@@ -23,6 +23,7 @@ from typing import Any
 from seqdg.results.criteria import CRITERIA, USUAL, choose_usual
 
 VERSION = 2  # of descriptions: it rises when a trial with the same description would give other numbers
+IMPORTED = "imported"  # the name in a description of where a record is from
 CLASSES, DOMAINS, COMMANDS = "classes", "domains", "commands"  # facts about a run, kept as JSON
 DONE, DIVERGED, FAILED = "done", "diverged", "failed"
 LOSS_POINTS = 200  # of the losses in a record
@@ -115,6 +116,16 @@ class Record:
     def seed(self) -> int:
         return int(self.description["seed"])
 
+    @property
+    def version(self) -> int:
+        """The version of its description."""
+        return int(self.description.get("version", VERSION))
+
+    @property
+    def is_imported(self) -> bool:
+        """True of a trial that another program trained."""
+        return IMPORTED in self.description
+
 
 def make_key(description: Mapping[str, Any]) -> str:
     """Return the key of the trial with this description."""
@@ -122,14 +133,18 @@ def make_key(description: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def read_version(record: Record) -> int:
-    """Return the version of a record's description."""
-    return int(record.description.get("version", VERSION))
+def summarize_trials(descriptions: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return the algorithms, held-out domains and seeds of trials with these descriptions."""
+    return {
+        "algorithms": list(dict.fromkeys(str(d["algorithm"]) for d in descriptions)),
+        "held_out": list(dict.fromkeys(domain for d in descriptions for domain in d["held_out"])),
+        "seeds": sorted({d["seed"] for d in descriptions}),
+    }
 
 
 def find_versions(records: Iterable[Record]) -> list[int]:
     """Return the versions of these records, the oldest first."""
-    return sorted({read_version(r) for r in records})
+    return sorted({r.version for r in records})
 
 
 def name_commit(record: Record) -> str:
@@ -229,6 +244,11 @@ class RecordSource(ABC):
         """Return what is being trained."""
         return []
 
+    def read_commands(self) -> list[dict[str, Any]]:
+        """Return the commands that made the run, the oldest first."""
+        commands: list[dict[str, Any]] = json.loads(self.meta(COMMANDS) or "[]")
+        return commands
+
     def close(self) -> None:  # noqa: B027  a packed run has nothing to close
         """Close the file."""
 
@@ -244,12 +264,6 @@ def find_usual_criterion(run: RecordSource) -> str:
 def find_usual_criterion_in(records: Sequence[Record]) -> str:
     """Choose the usual criterion from records: the RMSE if they hold it, else accuracy."""
     return choose_usual({name for r in records for e in r.history[-1:] for name in e.held_out})
-
-
-def read_commands(run: RecordSource) -> list[dict[str, Any]]:
-    """Return the commands that made a run, the oldest first."""
-    commands: list[dict[str, Any]] = json.loads(run.meta(COMMANDS) or "[]")
-    return commands
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------

@@ -35,7 +35,6 @@ from seqdg.results.record import (
     gather_rows,
     make_digest,
     make_seal,
-    read_commands,
     read_trial_row,
     unpack_history,
 )
@@ -256,7 +255,7 @@ class JoinedRuns(RecordSource):
             return self._runs[0].meta(name)
         commands = []
         for run, new in zip(self._runs, self._new_names, strict=True):
-            commands += [{**c, "algorithms": [new.get(a, a) for a in c["algorithms"]]} for c in read_commands(run)]
+            commands += [{**c, "algorithms": [new.get(a, a) for a in c["algorithms"]]} for c in run.read_commands()]
         return json.dumps(commands)
 
     def analyses(self, name: str | None = None) -> list[Analysis]:

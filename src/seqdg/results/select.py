@@ -11,10 +11,9 @@ from typing import Any
 
 from seqdg.base import UsageError, list_some, unknown
 from seqdg.results.criteria import CRITERIA, score
-from seqdg.results.record import DIVERGED, DONE, Evaluation, Record, find_usual_criterion_in
+from seqdg.results.record import DIVERGED, DONE, IMPORTED, Evaluation, Record, find_usual_criterion_in
 
 RULES = ("source-val", "last", "leave-one-out", "domain-val", "oracle", "oracle-split")
-IMPORTED = "imported"  # the name in a description of where a record is from
 UNPAIRED = ("ColoredMNIST", "RotatedMNIST")  # of DomainBed, whose rows differ from algorithm to algorithm
 
 
@@ -79,7 +78,7 @@ def find_mixtures(records: Sequence[Record]) -> dict[str, list[str]]:
     for r in _keep_tabled(records):
         protocol = r.description["protocol"]
         first = protocols.setdefault(r.algorithm, protocol)
-        searched = ("lr", "batch", "weight_decay") if is_imported(r) else ("lr",)  # as DomainBed's search does
+        searched = ("lr", "batch", "weight_decay") if r.is_imported else ("lr",)  # as DomainBed's search does
         for name in dict.fromkeys((*first, *protocol)):
             values = [str(p.get(name, "as before")) for p in (first, protocol)]
             if name not in searched and values[0] != values[1]:
@@ -96,11 +95,11 @@ def _check_criterion(records: Sequence[Record], criterion: str) -> None:
     lacking = [r for r in records if r.history and criterion not in r.history[-1].held_out]
     if lacking:
         known = [name for name, unit in CRITERIA.items() if name != criterion and not unit.scope]
-        others = "accuracy" if is_imported(lacking[0]) else ", ".join(known)
+        others = "accuracy" if lacking[0].is_imported else ", ".join(known)
         scope = CRITERIA[criterion].scope
         why = f"it is recorded for {scope} alone" if scope else "it was made without it"
         numbers = [name for name, unit in CRITERIA.items() if unit.is_of_numbers and name != criterion]
-        alone = CRITERIA[criterion].is_of_numbers or is_imported(lacking[0])
+        alone = CRITERIA[criterion].is_of_numbers or lacking[0].is_imported
         instead = "" if alone else f"; where numbers are predicted, of: {', '.join(numbers)}"
         raise UsageError(f"This run has no {criterion}: {why}. Choose one of: {others}{instead}.")
 
@@ -268,13 +267,9 @@ def select_evaluation(record: Record, criterion: str, step: int | None = None) -
     return None if best is None else record.history[best[1]]
 
 
-def is_imported(record: Record) -> bool:
-    return IMPORTED in record.description
-
-
 def describe_imports(records: Sequence[Record]) -> list[str]:
     """Say which algorithms were trained elsewhere, and what that means for their numbers and for pairs."""
-    imported = [r for r in records if is_imported(r)]
+    imported = [r for r in records if r.is_imported]
     if not imported:
         return []
     origins = dict.fromkeys(str(r.description[IMPORTED]["from"]) for r in imported)

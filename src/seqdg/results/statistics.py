@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from seqdg.base import unknown
+from seqdg.base import count_things, unknown
 from seqdg.results.select import Outcome
 from seqdg.results.summary import is_known
 
@@ -184,14 +184,14 @@ def describe_difference(x: PairedDifference, unit: str = "points", digits: int =
     about = [f"95 % CI {x.low:+.{digits}f} to {x.high:+.{digits}f}"] if x.low is not None else []
     about += [format_p(x.p_holm)] if x.p_holm is not None else []
     left_out = f" {x.left_out} more left out: missing, diverged or undefined." if x.left_out else ""
-    over = f"over {x.pairs} pair{'s' if x.pairs != 1 else ''}"
+    over = f"over {count_things(x.pairs, 'pair')}"
     difference = f"{x.difference:+.{digits}f}{' ' if unit else ''}{unit}"
     return f"{x.algorithm}: {difference} {over} ({', '.join(about)}), {describe_wins(x)}: {x.verdict}.{left_out}"
 
 
 def describe_wins(x: PairedDifference) -> str:
     """`ahead on 3 of 4 domains`"""
-    return f"ahead on {x.better_on} of {x.domains} domain{'s' if x.domains != 1 else ''}"
+    return f"ahead on {x.better_on} of {count_things(x.domains, 'domain')}"
 
 
 def format_p(p: float) -> str:
@@ -231,15 +231,11 @@ class Pooled:
     heterogeneity: float  # I^2, the share of the variance that is between sets
     sets: int
 
-    @property
-    def degrees(self) -> int:
-        return self.sets - 1
-
     def find_interval(self, level: float = LEVEL) -> tuple[float, float]:
         """Return the interval of the mean; without end for fewer than two sets."""
         if self.sets < 2:
             return -math.inf, math.inf
-        reach = find_quantile(self.degrees, level) * self.error
+        reach = find_quantile(self.sets - 1, level) * self.error
         return self.mean - reach, self.mean + reach
 
     def test(self, null: float = 0.0) -> float:
@@ -250,7 +246,7 @@ class Pooled:
             return 1.0
         if self.error == 0:
             return 0.0 if self.mean != null else 1.0
-        return float(2 * stdtr(self.degrees, -abs(self.mean - null) / self.error))
+        return float(2 * stdtr(self.sets - 1, -abs(self.mean - null) / self.error))
 
 
 def average_set(name: str, differences: Mapping[PairKey, float]) -> SetDifference | None:

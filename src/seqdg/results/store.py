@@ -39,9 +39,9 @@ from seqdg.results.record import (
     make_trial_row,
     pack_history,
     pack_numbers,
-    read_commands,
     read_held_out,
     read_trial_row,
+    summarize_trials,
     unpack_history,
     unpack_numbers,
 )
@@ -349,13 +349,8 @@ def add_command(store: Store, command: str, descriptions: Sequence[Mapping[str, 
     A command that runs again is stored once.
     """
     single = [d for d in descriptions if len(d["held_out"]) == 1 or d["protocol"].get("train_domains")]
-    entry = {
-        "command": command,
-        "algorithms": list(dict.fromkeys(str(d["algorithm"]) for d in single)),
-        "held_out": list(dict.fromkeys(domain for d in single for domain in d["held_out"])),
-        "seeds": sorted({d["seed"] for d in single}),
-    }
-    commands = read_commands(store)
+    entry = {"command": command, **summarize_trials(single)}
+    commands = store.read_commands()
     if entry not in commands:
         store.set_meta(COMMANDS, json.dumps([*commands, entry]))
 
