@@ -109,10 +109,10 @@ class Sheet:
         )
 
     @property
-    def departures(self) -> list[tuple[str, str, str]]:
+    def departures(self) -> Sequence[tuple[str, str, str]]:
         """A row for every setting that is another one in what is set beside, below the head; none where there are
         none."""
-        return [self.paper.head, *self.paper.departures] if self.paper and self.paper.departures else []
+        return self.paper.departures if self.paper and len(self.paper.departures) > 1 else ()
 
     @property
     def footnote(self) -> str:

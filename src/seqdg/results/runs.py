@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # pyarrow and numpy are imported where they are used: a run d
     import pyarrow
     from pyarrow import parquet
 
-RUNNING, LEFT = "running", "left"
+RUNNING, LEFT = "running", "left"  # fields of `Status`, as the other states are
 
 
 def open_run(path: Path) -> RecordSource:
@@ -336,11 +336,7 @@ def read_status(directory: Path) -> Status:
     return Status(
         benchmark=store.benchmark,
         planned=len(planned),
-        done=counts[DONE],
-        diverged=counts[DIVERGED],
-        failed=counts[FAILED],
-        running=counts[RUNNING],
-        left=counts[LEFT],
+        **{state: counts[state] for state in (DONE, DIVERGED, FAILED, RUNNING, LEFT)},
         others=len(statuses.keys() - planned.keys()),
         active=active,
         seconds_left=left,

@@ -206,7 +206,8 @@ class MLflowTracker(Tracker):
         self._runs: dict[str, list[str]] = {}  # of earlier calls, by the key of the trial
 
     def list_known(self) -> set[str]:
-        known, token = set(), ""
+        known: set[str] = set()
+        token: str | None = ""
         while token is not None:
             page = self._client.search_runs(
                 [self._experiment], f"tags.`{RUN}` = '{self._directory}'", max_results=MOST, page_token=token or None
