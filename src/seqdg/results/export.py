@@ -38,9 +38,7 @@ from seqdg.results.record import (
     Record,
     RecordSource,
     find_versions,
-    make_digest,
     make_seal,
-    make_trial_row,
     pack_history,
     sort_criteria,
     thin,
@@ -163,7 +161,7 @@ def _make_trials(records: Sequence[Record], planned: dict[str, tuple[str, bool]]
     for record in records:
         group, latest = planned[record.key]
         added = {"finished": round(record.finished * 1000), "group": group, "latest": latest}
-        rows.append({**make_trial_row(record), **added, "digest": make_digest(record, *pack_history(record.history))})
+        rows.append({**record.make_row(), **added, "digest": record.make_digest(*pack_history(record.history))})
     kinds = {**TRIAL, "group": "string"}
     types = {name: getattr(arrow, kind)() for name, kind in kinds.items() if kind != "numbers"}
     types |= {"finished": arrow.timestamp("ms"), "latest": arrow.bool_(), "losses": arrow.list_(arrow.float64())}

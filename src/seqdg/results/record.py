@@ -126,6 +126,47 @@ class Record:
         """True of a trial that another program trained."""
         return IMPORTED in self.description
 
+    def make_row(self) -> dict[str, Any]:
+        """Return its row in the table of trials, by column, without its digest."""
+        about = dict(self.description)
+        held_out = about.pop("held_out")
+        return {
+            **{name: getattr(self, name) for name in _AS_IT_IS},
+            **{name: about.pop(name, None) for name in _DESCRIBED},
+            **{name: _write(about.pop(name)) if name in about else None for name in _DESCRIBED_AS_JSON},
+            # one name as it is, unless it looks like several
+            "held_out": held_out[0] if len(held_out) == 1 and not held_out[0].startswith("[") else _write(held_out),
+            "more": _write(about),
+            "versions": _write(self.versions),
+            "notes": _write(self.notes),
+            "losses": self.losses,
+        }
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any], history: list[Evaluation], read: Callable[[str], Any]) -> Record:
+        """Return the record of such a row.   read: turns JSON into what it says."""
+        description = {
+            **{name: row[name] for name in _DESCRIBED if row[name] is not None},
+            **{name: read(row[name]) for name in _DESCRIBED_AS_JSON if row[name] is not None},
+            "held_out": read_held_out(row["held_out"], read),
+            **read(row["more"]),
+        }
+        return cls(
+            **{name: row[name] for name in _AS_IT_IS},
+            description=description,
+            history=history,
+            losses=row["losses"],
+            versions=read(row["versions"]),
+            error=row.get("error", ""),
+            notes=read(row["notes"]),
+        )
+
+    def make_digest(self, shape: str, numbers: bytes) -> str:
+        """Return a hash of all that the two tables hold of it, with every bit of its numbers."""
+        facts = {name: getattr(self, name) for name in (*_AS_IT_IS, "description", "versions", "notes")}
+        parts = [json.dumps(facts, sort_keys=True).encode(), shape.encode(), numbers, pack_numbers(self.losses)]
+        return hashlib.sha256(b"\n".join(parts)).hexdigest()
+
 
 def make_key(description: Mapping[str, Any]) -> str:
     """Return the key of the trial with this description."""
@@ -269,42 +310,6 @@ def find_usual_criterion_in(records: Sequence[Record]) -> str:
 # Rows -----------------------------------------------------------------------------------------------------------------
 
 
-def make_trial_row(record: Record) -> dict[str, Any]:
-    """Return the row of a trial in the table of trials, by column, without its digest."""
-    about = dict(record.description)
-    held_out = about.pop("held_out")
-    return {
-        **{name: getattr(record, name) for name in _AS_IT_IS},
-        **{name: about.pop(name, None) for name in _DESCRIBED},
-        **{name: _write(about.pop(name)) if name in about else None for name in _DESCRIBED_AS_JSON},
-        # one name as it is, unless it looks like several
-        "held_out": held_out[0] if len(held_out) == 1 and not held_out[0].startswith("[") else _write(held_out),
-        "more": _write(about),
-        "versions": _write(record.versions),
-        "notes": _write(record.notes),
-        "losses": record.losses,
-    }
-
-
-def read_trial_row(row: Mapping[str, Any], history: list[Evaluation], read: Callable[[str], Any]) -> Record:
-    """Return the record of such a row.   read: turns JSON into what it says."""
-    description = {
-        **{name: row[name] for name in _DESCRIBED if row[name] is not None},
-        **{name: read(row[name]) for name in _DESCRIBED_AS_JSON if row[name] is not None},
-        "held_out": read_held_out(row["held_out"], read),
-        **read(row["more"]),
-    }
-    return Record(
-        **{name: row[name] for name in _AS_IT_IS},
-        description=description,
-        history=history,
-        losses=row["losses"],
-        versions=read(row["versions"]),
-        error=row.get("error", ""),
-        notes=read(row["notes"]),
-    )
-
-
 def read_held_out(text: str, read: Callable[[str], Any]) -> list[str]:
     """Return the names of a row's held-out domains: one, or several as JSON."""
     return list(read(text)) if text.startswith("[") else [text]
@@ -312,13 +317,6 @@ def read_held_out(text: str, read: Callable[[str], Any]) -> list[str]:
 
 def _write(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def make_digest(record: Record, shape: str, numbers: bytes) -> str:
-    """Return a hash of all that the two tables hold of a trial, with every bit of its numbers."""
-    facts = {name: getattr(record, name) for name in (*_AS_IT_IS, "description", "versions", "notes")}
-    text = json.dumps(facts, sort_keys=True)
-    return hashlib.sha256(b"\n".join([text.encode(), shape.encode(), numbers, pack_numbers(record.losses)])).hexdigest()
 
 
 def make_seal(facts: str, rows: Sequence[dict[str, Any]]) -> str:

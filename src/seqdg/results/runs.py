@@ -33,9 +33,7 @@ from seqdg.results.record import (
     RecordSource,
     RunningGroup,
     gather_rows,
-    make_digest,
     make_seal,
-    read_trial_row,
     unpack_history,
 )
 from seqdg.results.store import FILE, Store, is_locked, pause_garbage_collection
@@ -128,8 +126,8 @@ class Archive(RecordSource):
             for row in self._trials:
                 known = numbers.get(row["key"], ("[]", b""))
                 history = unpack_history(*known)
-                records.append(read_trial_row({**row, "finished": row["finished"] / 1000}, history, read))
-                if criterion is None and make_digest(records[-1], *known) != row["digest"]:
+                records.append(Record.from_row({**row, "finished": row["finished"] / 1000}, history, read))
+                if criterion is None and records[-1].make_digest(*known) != row["digest"]:
                     raise UsageError(
                         f"Trial {row['key']} in {self._directory} does not have the numbers that were packed: its "
                         "digest is another. Fetch both files again, or pack the run again."
