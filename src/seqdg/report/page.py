@@ -149,9 +149,10 @@ def _show_choices(
     learned: tuple[str, str],
 ) -> dict[tuple[str, str, str], Parts]:
     """Show what a rule and a criterion select, compared with each of the baselines."""
-    chosen, sheet = selections.select(select, criterion), selections.build_sheet(select, criterion)
-    several, unit = len(sheet.columns) > 1, results.CRITERIA[criterion]
+    chosen, unit = selections.select(select, criterion), results.CRITERIA[criterion]
+    several = len({o.algorithm for o in chosen}) > 1
     tests = results.compare_with_each(chosen, baselines, unit.factor, unit.higher_is_better) if several else {}
+    sheet = selections.build_sheet(select, criterion)
     shown = _show_results(sheet, selections, looks)
     curves, cost = charts.draw_curves(sheet, chosen, looks), charts.draw_cost(sheet, chosen, looks)
     training = [Section("training", "Training", figures=[curves])] if curves else []
