@@ -43,7 +43,7 @@ PACKAGES = (
 )
 WITHOUT_FRONT = ("algorithms", "benchmarks")  # each file there is a name of its own
 PAST_A_FRONT = ("base.front",)  # what the fronts themselves are made of
-WITHOUT_TORCH = ("store", "archive", "runs", "select", "summary", "statistics", "criteria", "tracking")
+WITHOUT_TORCH = ("store", "export", "runs", "select", "summary", "statistics", "criteria", "tracking")
 HEAVY = (
     "ray",
     "altair",

@@ -18,8 +18,8 @@ from seqdg.report import Results
 from seqdg.report.page import build_page, render_page
 from seqdg.report.run_contents import describe_missing, list_commands, read_contents
 from seqdg.results import Store, pack, select_outcomes
-from seqdg.results.archive import Archive
 from seqdg.results.record import pack_history, unpack_history
+from seqdg.results.runs import Archive
 from seqdg.training import split_rows
 
 CITIES = ("rome", "oslo", "lima", "kiev", "bonn", "riga")

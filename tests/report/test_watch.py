@@ -39,7 +39,7 @@ def test_a_page_is_written_as_trials_finish_and_the_last_looks_for_no_other(reco
         store.add(next(new))
         return next(looks)
 
-    monkeypatch.setattr("seqdg.report.results.is_locked", is_locked)
+    monkeypatch.setattr("seqdg.report.results.stored.is_locked", is_locked)
     pages, said = Pages(tmp_path / "run"), []
     assert watch_run([tmp_path / "run"], pages.write, said.append, pause=0.01) == pages.path
     store.close()

@@ -63,7 +63,7 @@ def test_a_diverged_candidate_is_not_chosen() -> None:
 def test_records_without_the_two_parts_are_refused_in_a_sentence() -> None:
     old = make_record(0.1, [(0.9, 0.9)])
     old.history[0] = Evaluation(10, old.history[0].source, old.history[0].held_out)
-    with pytest.raises(UsageError, match=r"1 of 2 trials, such as agg with a held out, were recorded without"):
+    with pytest.raises(UsageError, match=r"1 of 2 trials, such as agg with a held out, have no two parts of their"):
         select_outcomes([old, make_record(0.2, [(0.9, 0.9)])], "oracle-split")
     assert select_outcomes([old], "oracle")[0].value == pytest.approx(0.9)
 

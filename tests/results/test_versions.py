@@ -9,7 +9,7 @@ import pytest
 from command import seqdg
 from seqdg.base import UsageError
 from seqdg.results import DONE, Evaluation, Record, Store, make_key, pack
-from seqdg.results.versions import VERSION, describe_versions
+from seqdg.results.record import VERSION, describe_versions
 
 
 def make_record(algorithm: str = "agg", version: int = VERSION, seed: int = 0) -> Record:

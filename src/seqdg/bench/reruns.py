@@ -28,9 +28,7 @@ from seqdg.results import (
     find_usual_criterion_in,
     find_versions,
     has_validation,
-    is_imported,
     name_commit,
-    read_version,
     select_outcomes,
 )
 from seqdg.training import list_versions, make_stream, name_device, split_rows
@@ -98,12 +96,12 @@ def pick_records(records: Sequence[Record], keys: Sequence[str], sample: int, se
     finished = [r for r in records if r.status != FAILED and (keys or not r.members)]
     if not finished:
         raise UsageError("The run holds no finished trial to train again.")
-    if all(is_imported(r) for r in finished):
+    if all(r.is_imported for r in finished):
         raise UsageError("These trials were imported: another program trained them, and seqdg cannot repeat that.")
     if not keys:
         if sample < 1:
             raise UsageError(f"{sample} trials were asked for, but at least 1 is needed.")
-        current = [r for r in finished if read_version(r) == VERSION]
+        current = [r for r in finished if r.version == VERSION]
         if not current:
             check_versions(finished)
         tabled = [r for r in current if r.is_tabled] or current
@@ -137,7 +135,7 @@ def find_group(
 
 def check_versions(records: Sequence[Record]) -> None:
     """Refuse records of older versions: their trials would give other numbers here. Say which code repeats each."""
-    old = [r for r in records if read_version(r) != VERSION]
+    old = [r for r in records if r.version != VERSION]
     if not old:
         return
     versions = " and ".join(map(str, find_versions(old)))
@@ -178,7 +176,7 @@ def rebuild_trial(
 ) -> Trial:
     """Rebuild the trial that a record describes. names: where algorithms that are not registered come from."""
     about = record.description
-    if is_imported(record):
+    if record.is_imported:
         raise UsageError(f"Trial {record.key} was imported: its training was another program's and cannot be repeated.")
     check_versions([record])
     if record.members:

@@ -38,7 +38,6 @@ from seqdg.results import (
     InnerTrials,
     Record,
     find_usual_criterion_in,
-    is_imported,
     make_directory,
     name_candidate,
     score_candidate,
@@ -308,7 +307,7 @@ def choose_settings(records: Sequence[Record], rule: str, criterion: str | None 
 
 def write_settings(records: Sequence[Record], folder: Path, rule: str, criterion: str | None = None) -> list[Path]:
     """Write a file for each held-out domain, with the settings chosen for it as a benchmark's [algorithms] tables."""
-    if any(is_imported(r) for r in records):
+    if any(r.is_imported for r in records):
         raise UsageError("Some of these trials were imported, and their settings mean nothing to algorithms here.")
     make_directory(folder, "--settings-out")
     paths = []

@@ -27,7 +27,8 @@ from seqdg.report.run_contents import (
     list_facts,
     list_settings,
 )
-from seqdg.report.sheet import DIFFERENCES, PAIRING, Sheet, build_sheet, choose_baseline, list_differences
+from seqdg.report.sheet import PAIRING, Sheet, build_sheet, choose_baseline
+from seqdg.report.table import DIFFERENCES, list_differences
 
 DATA_MARK = "@@data@@"  # replaced by what the script reads, when all of it is known
 MOST_BASELINES = 20  # algorithms that can be chosen as the baseline on the page
@@ -148,9 +149,10 @@ def _show_choices(
     learned: tuple[str, str],
 ) -> dict[tuple[str, str, str], Parts]:
     """Show what a rule and a criterion select, compared with each of the baselines."""
-    chosen, sheet = selections.select(select, criterion), selections.build_sheet(select, criterion)
-    several, unit = len(sheet.columns) > 1, results.CRITERIA[criterion]
+    chosen, unit = selections.select(select, criterion), results.CRITERIA[criterion]
+    several = len({o.algorithm for o in chosen}) > 1
     tests = results.compare_with_each(chosen, baselines, unit.factor, unit.higher_is_better) if several else {}
+    sheet = selections.build_sheet(select, criterion)
     shown = _show_results(sheet, selections, looks)
     curves, cost = charts.draw_curves(sheet, chosen, looks), charts.draw_cost(sheet, chosen, looks)
     training = [Section("training", "Training", figures=[curves])] if curves else []
@@ -221,8 +223,9 @@ def _show_paper(sheet: Sheet) -> list[Section]:
         rows.append((f"{column}, paper", [sheet.published(r, name) or "-" for r in domains]))
     table = Table(f"Beside {sheet.paper.table.place} of the paper", ["algorithm", *domains], rows)
     text = ["Set beside each other, not compared: these differ in the settings below."]
-    settings = [(name, values) for name, *values in sheet.paper.departures]
-    departures = Table("Settings in which the two differ", sheet.paper.head, settings, is_text=True)
+    head, *settings = sheet.paper.departures
+    rows = [(name, values) for name, *values in settings]
+    departures = Table("Settings in which the two differ", head, rows, is_text=True)
     return [Section("paper", "Beside the paper", text, sheet.paper.notes, (), [table, departures])]
 
 
@@ -345,16 +348,6 @@ class Charts:
         return {"charts": [chart for _, chart in self.charts.values()], "panels": list(map(json.loads, self.panels))}
 
 
-class Fragments:
-    """Pieces of HTML, each kept once."""
-
-    def __init__(self) -> None:
-        self.pieces: dict[str, int] = {}
-
-    def add(self, html: str) -> int:
-        return self.pieces.setdefault(html, len(self.pieces))
-
-
 def pack(content: dict[str, Any]) -> str:
     """Return the content as compressed JSON in letters; the same content gives the same letters."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
@@ -372,14 +365,10 @@ def render_page(content: Page, version: str = "") -> str:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["code"] = _mark_code
-    can_show, drawn, fragments = charts.can_draw(), Charts(), Fragments()
-    shared = {
-        "missing": "" if can_show else charts.MISSING,
-        "chart": drawn.add,
-        "names": content.names,
-    }
+    can_show, drawn = charts.can_draw(), Charts()
+    shared = {"missing": "" if can_show else charts.MISSING, "chart": drawn.add, "names": content.names}
     parts = environment.get_template("parts.html.jinja").make_module(shared)
-    choices = _embed_choices(content, parts, fragments)
+    choices, fragments = _embed_choices(content, parts)
     html = environment.get_template("page.html.jinja").render(
         **shared,
         report=content,
@@ -395,24 +384,30 @@ def render_page(content: Page, version: str = "") -> str:
         data=DATA_MARK,
     )
     known = {
-        **drawn.list_parts(), "fragments": list(fragments.pieces), "choices": choices, "version": version,
+        **drawn.list_parts(), "fragments": fragments, "choices": choices, "version": version,
         "first": dict(zip(("select", "criterion", "baseline"), content.chosen, strict=True)),
     }  # fmt: skip
     return html.replace(DATA_MARK, pack(known))
 
 
-def _embed_choices(content: Page, parts: Any, fragments: Fragments) -> dict[str, dict[str, int]]:
-    """Return by rule, criterion and baseline which fragment stands in which part of the page."""
+def _embed_choices(content: Page, parts: Any) -> tuple[dict[str, dict[str, int]], list[str]]:
+    """Return by rule, criterion and baseline which fragment stands in which part of the page, and the fragments, each
+    once."""
+    fragments: dict[str, int] = {}
+
+    def add(html: object) -> int:
+        return fragments.setdefault(str(html), len(fragments))
+
     choices, sections = {}, {id(s): s for made in content.choices.values() for s in made.sections}
-    known = {key: fragments.add(str(parts.section(s))) for key, s in sections.items()}
-    nothing = fragments.add("")
+    known = {key: add(parts.section(s)) for key, s in sections.items()}
+    nothing = add("")
     for key, made in content.choices.items():
         placed = {s.name: known[id(s)] for s in made.sections}
         choices["\n".join(key)] = {
-            "lead": fragments.add(str(escape(made.lead))), "answers": fragments.add(str(parts.answers(made.answers))),
+            "lead": add(escape(made.lead)), "answers": add(parts.answers(made.answers)),
             **{name: placed.get(name, nothing) for name in CHANGING},
         }  # fmt: skip
-    return choices
+    return choices, list(fragments)
 
 
 def _mark_code(text: str) -> Markup:

@@ -66,13 +66,8 @@ class PublishedColumns:
     columns: Mapping[str, str]  # the published name of each algorithm
     values: Mapping[tuple[str, str], float]  # by (held-out, algorithm), in our names
     notes: tuple[str, ...]  # what to know before comparing
-    departures: tuple[tuple[str, str, str], ...]  # setting, its value there, its value here
+    departures: tuple[tuple[str, str, str], ...]  # setting, its value there, its value here, below their head
     source: str  # who published them, as tables call it
-
-    @property
-    def head(self) -> tuple[str, str, str]:
-        """The columns of the departures."""
-        return "setting", self.source, "here"
 
 
 @cache
@@ -198,7 +193,8 @@ def set_beside(
         *compare_algorithms(load_settings(table.name), len(table.rows) - 2, records),
     )
     notes = (*_write_notes(source, table, columns, list(algorithms)), *([DEPARTURES] if departures else []))
-    return PublishedColumns(table, columns, values, notes, departures, PUBLISHED[source])
+    head = "setting", PUBLISHED[source], "here"
+    return PublishedColumns(table, columns, values, notes, (head, *departures), PUBLISHED[source])
 
 
 def _describe_trials(cells: Sequence[Cell]) -> str:
@@ -316,7 +312,10 @@ def compare_algorithms(
         return rows
     single = [r for r in records if r.is_tabled]
     for name in dict.fromkeys(r.algorithm for r in single):
-        tried = [_read_settings(r, sources) for r in single if r.algorithm == name]
+        tried = []
+        for about in (r.description for r in single if r.algorithm == name):
+            settings = {**about.get("settings", {}), **{k: v for k, v in about["protocol"].items() if k == "lr"}}
+            tried.append({key: _expand(name, key, value, sources) for key, value in settings.items()})
         names = dict.fromkeys(key for s in tried for key in s if (key, s[key]) not in _INERT)
         here = {key: join_values(s.get(key, "as before") for s in tried) for key in names}
         known = published.get(drop_label(name))
@@ -328,13 +327,6 @@ def compare_algorithms(
             ]
             rows.append((f"settings of {name}", NOT_GIVEN if known is None else texts[0], texts[1]))
     return rows
-
-
-def _read_settings(record: Record, sources: int) -> dict[str, str]:
-    """Return the settings and the learning rate of a record as they are compared."""
-    about = record.description
-    settings = {**about.get("settings", {}), **{k: v for k, v in about["protocol"].items() if k == "lr"}}
-    return {key: _expand(record.algorithm, key, value, sources) for key, value in settings.items()}
 
 
 def _expand(algorithm: str, name: str, value: Any, sources: int) -> str:

@@ -11,26 +11,11 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seqdg import results as stored
 from seqdg.base import UsageError, replace_file
 from seqdg.report.run_contents import read_contents
 from seqdg.report.sheet import build_sheet, choose_baseline
 from seqdg.report.table import PairedTests, ResultTable
-from seqdg.results import (
-    CRITERIA,
-    FAILED,
-    Evaluation,
-    Record,
-    RecordSource,
-    average_finite,
-    compare_pairs,
-    find_unit,
-    find_usual_criterion,
-    is_locked,
-    open_runs,
-    pause_garbage_collection,
-    select_outcomes,
-)
-from seqdg.results import FILE as STORE
 
 if TYPE_CHECKING:
     from seqdg.report.page import Page
@@ -63,7 +48,7 @@ class Results:
     [0, 1]
     """
 
-    def __init__(self, path: Path, source: RecordSource, trials: Sequence[str] | None = None) -> None:
+    def __init__(self, path: Path, source: stored.RecordSource, trials: Sequence[str] | None = None) -> None:
         self.path = path
         self._source = source
         self._trials = trials  # keys of those that are shown, in order; None: all
@@ -84,14 +69,14 @@ class Results:
         Results
             Their results.
         """
-        return cls(Path(directory), open_runs([Path(directory), *map(Path, others)]))
+        return cls(Path(directory), stored.open_runs([Path(directory), *map(Path, others)]))
 
     @property
     def benchmark(self) -> str:
         """The name of the benchmark."""
         return self._source.benchmark
 
-    def records(self, criterion: str | None = None) -> list[Record]:
+    def records(self, criterion: str | None = None) -> list[stored.Record]:
         """Return the record of every trial, in the order in which they were planned.
 
         Parameters
@@ -125,7 +110,7 @@ class Results:
         """
         return Results(self.path, self._source, trials)
 
-    def failures(self) -> list[Record]:
+    def failures(self) -> list[stored.Record]:
         """Return the records of trials that failed; `seqdg status DIR --errors` shows where.
 
         Returns
@@ -133,9 +118,9 @@ class Results:
         list of Record
             The records.
         """
-        if not self.count_statuses()[FAILED]:
+        if not self.count_statuses()[stored.FAILED]:
             return []  # most runs: nothing needs to be read
-        return [record for record in self.records() if record.status == FAILED]
+        return [record for record in self.records() if record.status == stored.FAILED]
 
     def frame(self, select: str | None = None, criterion: str | None = None) -> Any:
         """Return a pandas DataFrame with a row for each trial, evaluation and held-out domain.
@@ -164,10 +149,10 @@ class Results:
         if select is None:
             for record in self.records():
                 for place in range(len(record.held_out)):
-                    evaluations: list[Evaluation | None] = [*record.history] or [None]
+                    evaluations: list[stored.Evaluation | None] = [*record.history] or [None]
                     rows += [_make_row(record, evaluation, place) for evaluation in evaluations]
         else:
-            for outcome in select_outcomes(self.records(), select, criterion):
+            for outcome in stored.select_outcomes(self.records(), select, criterion):
                 selected = [e for e in outcome.record.history if e.step == outcome.step and outcome.value is not None]
                 evaluation = selected[0] if selected else None
                 if evaluation is not None and select == "oracle-split":
@@ -209,7 +194,7 @@ class Results:
             A table that prints itself, also in a notebook.
         """
         criterion = self._choose(criterion)
-        with pause_garbage_collection():  # the records are needed to the end
+        with stored.pause_garbage_collection():  # the records are needed to the end
             records = self.records(criterion)
             sheet = build_sheet(records, select, criterion, baseline, against, self.benchmark, spread=spread)
             return ResultTable(sheet, format)
@@ -235,12 +220,12 @@ class Results:
             The tests, as a table that prints itself.
         """
         criterion = self._choose(criterion)
-        outcomes = select_outcomes(self.records(criterion), select, criterion)
+        outcomes = stored.select_outcomes(self.records(criterion), select, criterion)
         if not outcomes:
             raise UsageError("The run holds no finished trial yet, so there is nothing to compare.")
         baseline = baseline or choose_baseline([o.algorithm for o in outcomes])
-        unit = find_unit(criterion, [o.value for o in outcomes])
-        return PairedTests(compare_pairs(outcomes, baseline, unit.factor, unit.higher_is_better), unit)
+        unit = stored.find_unit(criterion, [o.value for o in outcomes])
+        return PairedTests(stored.compare_pairs(outcomes, baseline, unit.factor, unit.higher_is_better), unit)
 
     def report(
         self,
@@ -275,7 +260,7 @@ class Results:
             path /= "report.html"
         from seqdg.report.page import render_page  # it and its figures are imported when a report is made
 
-        with pause_garbage_collection():
+        with stored.pause_garbage_collection():
             page = render_page(self.page(select, criterion, baseline, every_choice=True), version)
         try:
             with replace_file(path) as file:  # a browser that loads it meanwhile finds a whole one
@@ -313,7 +298,7 @@ class Results:
         from seqdg.report.page import build_page
 
         criterion = self._choose(criterion)
-        contents = read_contents(self._source, self.path if (self.path / STORE).is_file() else None)
+        contents = read_contents(self._source, self.path if (self.path / stored.FILE).is_file() else None)
         return build_page(contents, select, criterion, baseline, every_choice)
 
     def describe_progress(self) -> str:
@@ -335,11 +320,13 @@ class Results:
         Counter
             The number of trials that are done, diverged or failed.
         """
-        return Counter(self._list_statuses())
+        statuses = self._source.statuses()
+        keys = statuses if self._trials is None else [key for key in self._trials if key in statuses]
+        return Counter(statuses[key] for key in keys)
 
     def _choose(self, criterion: str | None) -> str:
         """Return the criterion, or accuracy, or the RMSE of numbers, where none is named."""
-        return criterion or find_usual_criterion(self._source)
+        return criterion or stored.find_usual_criterion(self._source)
 
     def close(self) -> None:
         """Close the file of the run."""
@@ -348,21 +335,17 @@ class Results:
     def __repr__(self) -> str:
         return f"<Results of {self.benchmark} in {self.path}: {self.describe_progress()}>"
 
-    def _list_statuses(self) -> list[str]:
-        statuses = self._source.statuses()
-        return list(statuses.values()) if self._trials is None else [statuses[k] for k in self._trials if k in statuses]
-
     def _repr_html_(self) -> str:
-        if all(status == FAILED for status in self._list_statuses()):
+        if not self.count_statuses().keys() - {stored.FAILED}:
             return f"<p>{escape(repr(self))}</p>"
         return self.table()._repr_html_()
 
 
 _ABOUT = ("trial", "algorithm", "held_out", "also_held_out", "seed", "lr", "settings", "status", "seconds", "step")
-_COLUMNS = (*_ABOUT, *CRITERIA, *(f"source_{name}" for name in CRITERIA))
+_COLUMNS = (*_ABOUT, *stored.CRITERIA, *(f"source_{name}" for name in stored.CRITERIA))
 
 
-def _make_row(record: Record, evaluation: Evaluation | None, place: int) -> dict[str, Any]:
+def _make_row(record: stored.Record, evaluation: stored.Evaluation | None, place: int) -> dict[str, Any]:
     """Return a row of the frame: the value of every criterion on one held-out domain, and its mean over the sources."""
     description = record.description
     row = {
@@ -379,7 +362,7 @@ def _make_row(record: Record, evaluation: Evaluation | None, place: int) -> dict
     }
     if evaluation is not None:
         row |= {name: values[place] for name, values in evaluation.held_out.items()}
-        row |= {f"source_{name}": average_finite(values) for name, values in evaluation.source.items()}
+        row |= {f"source_{name}": stored.average_finite(values) for name, values in evaluation.source.items()}
     return row
 
 
@@ -399,17 +382,20 @@ def watch_run(
     """
     results, version, path = _wait_for_run(directories, say, pause), "", None
     try:
-        while any(map(is_locked, directories)):
+        while any(map(stored.is_locked, directories)):
             now = results.describe_progress()
             if now != version:
-                results = _open_again(results, directories)
+                # they name what they share when they are opened, and more may be shared by now
+                results.close()
+                results = Results.open(*directories)
                 path, version = write(results, now), now
                 _note_version(path, version)
                 say(f"{path}  {now}")
             time.sleep(pause)
     except KeyboardInterrupt:
         pass
-    results = _open_again(results, directories)
+    results.close()
+    results = Results.open(*directories)
     last = write(results, "")
     results.close()
     if path is not None:
@@ -426,18 +412,12 @@ def _wait_for_run(directories: Sequence[Path], say: Callable[[str], None], pause
         try:
             return Results.open(*directories)
         except UsageError:
-            if not any(is_locked(d) or not d.exists() for d in directories):
+            if not any(stored.is_locked(d) or not d.exists() for d in directories):
                 raise
         if not has_said:
             say(f"Waiting for a run to begin in {' and '.join(map(str, directories))}; Ctrl-C ends it.")
             has_said = True
         time.sleep(pause)
-
-
-def _open_again(results: Results, directories: Sequence[Path]) -> Results:
-    """Open runs side by side anew: they name what they share when they are opened, and more may be shared by now."""
-    results.close()
-    return Results.open(*directories)
 
 
 def _find_note(page: Path) -> Path:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqdg.base import list_numbers, list_some
-from seqdg.results import DIVERGED, DONE, FAILED, Analysis, Record, RecordSource, read_commands
+from seqdg.base import count_things, list_numbers, list_some
+from seqdg.results import DIVERGED, DONE, FAILED, Analysis, Record, RecordSource, summarize_trials
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class RunContents:
 
 def read_contents(source: RecordSource, directory: Path | None = None) -> RunContents:
     """Read a run. Algorithms and domains come in the order in which the commands named them."""
-    commands = read_commands(source)
+    commands = source.read_commands()
     names = list(dict.fromkeys(name for c in commands for name in c["algorithms"]))
     domains = list(dict.fromkeys(domain for c in commands for domain in c["held_out"]))
     place = {name: i for i, name in enumerate(names)}
@@ -48,20 +48,11 @@ def list_wanted(run: RunContents) -> list[tuple[str, str, int]]:
     Where that is not known, return every combination of those that occur.
     """
     trials: dict[tuple[str, str, int], None] = {}
-    for ask in run.commands or [summarize_records(run.single)]:
+    for ask in run.commands or [summarize_trials([r.description for r in run.single])]:
         trials.update(
             dict.fromkeys((a, d, s) for a in ask["algorithms"] for d in ask["held_out"] for s in ask["seeds"])
         )
     return list(trials)
-
-
-def summarize_records(records: Sequence[Record]) -> dict[str, list[Any]]:
-    """Return the algorithms, held-out domains and seeds that occur."""
-    return {
-        "algorithms": list(dict.fromkeys(r.algorithm for r in records)),
-        "held_out": list(dict.fromkeys(domain for r in records for domain in r.held_out)),
-        "seeds": sorted({r.seed for r in records}),
-    }
 
 
 def describe_missing(run: RunContents) -> list[str]:
@@ -73,7 +64,7 @@ def describe_missing(run: RunContents) -> list[str]:
         trials = [(d, s) for a, d, s in wanted if a == name]
         lacking = [(d, s) for d, s in trials if (name, d, s) not in known]
         if len(lacking) == len(trials):
-            sentences.append(f"{name}: no result yet ({_count_trials(len(trials))}).")
+            sentences.append(f"{name}: no result yet ({count_things(len(trials), 'trial')}).")
         elif lacking:
             domains = dict.fromkeys(d for d, _ in lacking)
             parts = [f"{d} (seed {list_numbers(s for e, s in lacking if e == d)})" for d in domains]
@@ -81,12 +72,8 @@ def describe_missing(run: RunContents) -> list[str]:
     failed = [r for r in run.records if r.status == FAILED]
     if failed:
         last = (failed[-1].error.strip().splitlines() or ["nothing"])[-1]
-        sentences.append(f"{_count_trials(len(failed))} failed; the last said: {last}")
+        sentences.append(f"{count_things(len(failed), 'trial')} failed; the last said: {last}")
     return sentences
-
-
-def _count_trials(count: int) -> str:
-    return f"{count} trial{'s' if count != 1 else ''}"
 
 
 def describe_diverged(run: RunContents) -> list[str]:
@@ -107,7 +94,7 @@ def list_commands(run: RunContents) -> list[str]:
         return list(dict.fromkeys(str(c["command"]) for c in run.commands))
     if not run.single:
         return []
-    trials = summarize_records(run.single)
+    trials = summarize_trials([r.description for r in run.single])
     words = ["seqdg", "bench", run.benchmark, "--algorithms", ",".join(trials["algorithms"])]
     if not any(r.is_fixed for r in run.single):
         words += ["--held-out", ",".join(trials["held_out"])]

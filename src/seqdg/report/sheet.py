@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from seqdg import results
-from seqdg.base import UsageError, join_names
+from seqdg.base import UsageError, count_things, join_names
 from seqdg.report.published import PublishedColumns, set_beside
 
 PAIRING = (
@@ -23,7 +23,6 @@ _LOOKS = {  # what else is to be known of a rule
     "oracle": ", an upper bound: the rows that are reported choose themselves",
     "oracle-split": ": the other fifth chose the settings, at the last step",
 }
-DIFFERENCES = ("algorithm", "difference", "95 % interval", "p (Holm)", "pairs", "domains ahead", "verdict")
 
 
 @dataclass(frozen=True)
@@ -110,10 +109,10 @@ class Sheet:
         )
 
     @property
-    def departures(self) -> list[tuple[str, str, str]]:
+    def departures(self) -> Sequence[tuple[str, str, str]]:
         """A row for every setting that is another one in what is set beside, below the head; none where there are
         none."""
-        return [self.paper.head, *self.paper.departures] if self.paper and self.paper.departures else []
+        return self.paper.departures if self.paper and len(self.paper.departures) > 1 else ()
 
     @property
     def footnote(self) -> str:
@@ -146,7 +145,7 @@ class Sheet:
             remarks.append("together: over the rows of all held-out domains at once.")
         lost = sum(c.diverged for c in self.cells if c.held_out not in results.SUMMARIES)
         if lost:
-            remarks.append(f"{lost} trial{'s' if lost > 1 else ''} diverged and count in no mean.")
+            remarks.append(f"{count_things(lost, 'trial')} diverged and count in no mean.")
         remarks += [_describe_transduction(self.transductive, self.columns)] if self.transductive else []
         if self.soups:
             verb = "are" if len(self.soups) > 1 else "is"
@@ -160,7 +159,7 @@ class Sheet:
         """The sentences below the table."""
         tests = [results.describe_difference(x, self.unit.points, self.unit.digits) for x in self.paired]
         failed = [
-            f"{count} trial{'s' if count > 1 else ''} of {name} failed: `seqdg status DIR --errors`."
+            f"{count_things(count, 'trial')} of {name} failed: `seqdg status DIR --errors`."
             for name, count in self.failed.items()
         ]
         return [
@@ -218,17 +217,6 @@ def build_sheet(
 def choose_baseline(algorithms: Sequence[str]) -> str:
     """Return the usual baseline: `agg` where it ran, else the first algorithm."""
     return "agg" if "agg" in algorithms else algorithms[0]
-
-
-def list_differences(tests: Sequence[results.PairedDifference], digits: int) -> list[list[str]]:
-    """Return a row for each test, as `DIFFERENCES` names the columns."""
-    rows = []
-    for x in tests:
-        ends = "-" if x.low is None else f"{x.low:+.{digits}f} to {x.high:+.{digits}f}"
-        gap = "-" if x.difference is None else f"{x.difference:+.{digits}f}"
-        p = "-" if x.p_holm is None else "<0.001" if x.p_holm < 0.001 else f"{x.p_holm:.3f}"
-        rows.append([x.algorithm, gap, ends, p, str(x.pairs), f"{x.better_on} of {x.domains}", x.verdict])
-    return rows
 
 
 def _describe_transduction(names: Sequence[str], columns: Sequence[str]) -> str:

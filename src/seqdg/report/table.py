@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from html import escape
 
 from seqdg.base import UsageError, unknown
-from seqdg.report.sheet import DIFFERENCES, PAIRING, Sheet, list_differences
+from seqdg.report.sheet import PAIRING, Sheet
 from seqdg.results import AVERAGE, DONE, FAILED, PairedDifference, Record, Unit, describe_difference
 
+DIFFERENCES = ("algorithm", "difference", "95 % interval", "p (Holm)", "pairs", "domains ahead", "verdict")
 LONGEST = 28  # name in a terminal
 PAIRED = ("baseline", "pairs", "difference", "low", "high", "p", "p_holm", "better_on", "domains", "verdict")
 
@@ -37,14 +39,13 @@ class ResultTable:
 
     def _repr_html_(self) -> str:
         sheet = self.sheet
-        rows = []
-        for name in sheet.columns:
-            cells = [escape(sheet.value(row, name)) for row in sheet.rows]
-            best = [sheet.place(row, name) == 0 for row in sheet.rows]
-            rows.append([escape(name), *(f"<b>{c}</b>" if b else c for c, b in zip(cells, best, strict=True))])
-            if label := sheet.label_published(name):
-                rows.append([f"&emsp;{escape(label)}", *(sheet.published(row, name) for row in sheet.rows)])
-        html = _format_html(["algorithm", *map(escape, sheet.rows)], rows, [sheet.footnote, *sheet.notes])
+        head, *rows = _arrange(
+            sheet,
+            lambda r, c: f"<b>{escape(sheet.value(r, c))}</b>" if sheet.place(r, c) == 0 else escape(sheet.value(r, c)),
+            name=escape,
+            label=lambda text: f"&emsp;{escape(text)}",
+        )
+        html = _format_html(head, rows, [sheet.footnote, *sheet.notes])
         if not sheet.departures:
             return html
         head, *departures = [[escape(cell) for cell in row] for row in sheet.departures]
@@ -78,6 +79,17 @@ class PairedTests:
         return _format_html(DIFFERENCES, rows, [PAIRING])
 
 
+def list_differences(tests: Sequence[PairedDifference], digits: int) -> list[list[str]]:
+    """Return a row for each test, as `DIFFERENCES` names the columns."""
+    rows = []
+    for x in tests:
+        ends = "-" if x.low is None else f"{x.low:+.{digits}f} to {x.high:+.{digits}f}"
+        gap = "-" if x.difference is None else f"{x.difference:+.{digits}f}"
+        p = "-" if x.p_holm is None else "<0.001" if x.p_holm < 0.001 else f"{x.p_holm:.3f}"
+        rows.append([x.algorithm, gap, ends, p, str(x.pairs), f"{x.better_on} of {x.domains}", x.verdict])
+    return rows
+
+
 def _format_html(head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
     """Return an HTML table of cells that are HTML already, with notes below."""
     lines = [f"<tr>{''.join(f'<th>{cell}</th>' for cell in head)}</tr>"]
@@ -93,24 +105,43 @@ def render(sheet: Sheet, form: str = "text") -> str:
     return FORMATS[form](sheet)
 
 
+def _arrange(
+    sheet: Sheet,
+    value: Callable[[str, str], str],
+    name: Callable[[str], str],
+    label: Callable[[str], str],
+    by_algorithm: bool = True,
+    corner: tuple[str, str] = ("algorithm", "held out"),
+    padding: str = "",
+) -> list[list[str]]:
+    """Return the names of the held-out domains, then a line for each algorithm, and one for what is published of it; or
+    the same by held-out domain, a column for each algorithm.
+
+    value: formats the cell of a row and a column of the sheet.   name, label: format names, and those of what is
+        published.   padding: stands behind each published number.
+    """
+    lines = [[corner[not by_algorithm], *map(name, sheet.rows)]]
+    for c in sheet.columns:
+        lines.append([name(c), *(value(r, c) for r in sheet.rows)])
+        if text := sheet.label_published(c):
+            lines.append([label(text), *(f"{sheet.published(r, c)}{padding}" for r in sheet.rows)])
+    return lines if by_algorithm else list(map(list, zip(*lines, strict=True)))
+
+
 # Plain text ----------------------------------------------------------------------------------------------------------
 
 
 def _format_text(sheet: Sheet) -> str:
     """Return the table as text, the best of every held-out domain marked by `*`."""
     names = shorten_names([*sheet.rows, *sheet.columns])
-    marked = {
-        (r, c): sheet.value(r, c) + ("*" if sheet.place(r, c) == 0 else " ") for r in sheet.rows for c in sheet.columns
-    }
-    if len(sheet.columns) <= len(sheet.rows) and not sheet.paper:
-        lines = [["held out", *(names[c] for c in sheet.columns)]]
-        lines += [[names[r], *(marked[r, c] for c in sheet.columns)] for r in sheet.rows]
-    else:
-        lines = [["algorithm", *(names[r] for r in sheet.rows)]]
-        for c in sheet.columns:
-            lines.append([names[c], *(marked[r, c] for r in sheet.rows)])
-            if label := sheet.label_published(c):
-                lines.append([f"  {label}", *(f"{sheet.published(r, c)} " for r in sheet.rows)])
+    lines = _arrange(
+        sheet,
+        lambda r, c: sheet.value(r, c) + ("*" if sheet.place(r, c) == 0 else " "),
+        names.__getitem__,
+        label=lambda text: f"  {text}",
+        by_algorithm=sheet.paper is not None or len(sheet.columns) > len(sheet.rows),
+        padding=" ",  # below the star of the best
+    )
     notes = [f"{sheet.footnote} * best", *map(join_lines, sheet.notes)]
     below = ["", *draw_table([list(map(join_lines, row)) for row in sheet.departures], 3)] if sheet.departures else []
     return "\n".join([*draw_table(lines), "", *notes, *below]) + "\n"
@@ -156,17 +187,13 @@ def join_lines(name: str) -> str:
 
 def _format_markdown(sheet: Sheet) -> str:
     """Return the table as Markdown, the best of every held-out domain in bold."""
-    head = ["held out"]
-    rows = [[escape_markdown(r)] for r in sheet.rows]
-    for c in sheet.columns:
-        head.append(escape_markdown(c))
-        for row, r in zip(rows, sheet.rows, strict=True):
-            value = sheet.value(r, c)
-            row.append(f"**{value}**" if sheet.place(r, c) == 0 else value)
-        if label := sheet.label_published(c):
-            head.append(label)
-            for row, r in zip(rows, sheet.rows, strict=True):
-                row.append(sheet.published(r, c))
+    head, *rows = _arrange(
+        sheet,
+        lambda r, c: f"**{sheet.value(r, c)}**" if sheet.place(r, c) == 0 else sheet.value(r, c),
+        escape_markdown,
+        label=str,
+        by_algorithm=False,
+    )
     notes = [f"{_escape_prose(note)}  " for note in (sheet.footnote, *sheet.notes)]
     rule = "|---" + "|---:" * (len(head) - 1) + "|"
     below = [_join_markdown(list(map(escape_markdown, row))) for row in sheet.departures]
@@ -207,29 +234,25 @@ def _format_latex(sheet: Sheet) -> str:
         "Compiles by itself, or with \\input where booktabs is loaded.",
     ]
     lines = [f"% {_to_ascii(note)}" for note in comments] + [OPENING]
-    if sheet.paper:
-        rows = []
-        for c in sheet.columns:
-            rows.append([escape_latex(c), *(_format_latex_value(sheet, r, c) for r in sheet.rows)])
-            if c in sheet.paper.columns:
-                name = rf"\quad\textit{{{sheet.paper.source}: {escape_latex(sheet.paper.columns[c])}}}"
-                rows.append([name, *(sheet.published(r, c) for r in sheet.rows)])
-        lines += _draw_tabular(["Algorithm", *map(_set_bold, sheet.rows)], rows)
-    else:
-        rows = [[escape_latex(r), *(_format_latex_value(sheet, r, c) for c in sheet.columns)] for r in sheet.rows]
-        lines += _draw_tabular(["Unseen", *map(_set_bold, sheet.columns)], rows, rule_above=AVERAGE)
+    head, *rows = _arrange(
+        sheet,
+        lambda r, c: _format_latex_value(sheet, r, c),
+        escape_latex,
+        label=lambda text: rf"\quad\textit{{{escape_latex(text)}}}",
+        by_algorithm=sheet.paper is not None,
+        corner=("Algorithm", "Unseen"),
+    )
+    lines += _draw_tabular([head[0], *(rf"\textbf{{{name}}}" for name in head[1:])], rows)
     if sheet.paired:
         lines += ["", r"\par\bigskip", *_draw_latex_differences(sheet)]
     return "\n".join([*lines, r"\tableend"]) + "\n"
 
 
-def _draw_tabular(
-    head: Sequence[str], rows: Sequence[Sequence[str]], columns: str = "", rule_above: str = ""
-) -> list[str]:
-    """Return a tabular of cells that are LaTeX already. rule_above: the name of a row with a rule above it."""
+def _draw_tabular(head: Sequence[str], rows: Sequence[Sequence[str]], columns: str = "") -> list[str]:
+    """Return a tabular of cells that are LaTeX already, with a rule above the average."""
     lines = []
     for row in rows:
-        lines += [r"\midrule"] if row[0] == rule_above else []
+        lines += [r"\midrule"] if row[0] == AVERAGE else []
         lines.append(" & ".join(row) + r" \\")
     top = [rf"\begin{{tabular}}{{{columns or 'l' + 'c' * (len(head) - 1)}}}", r"\toprule", " & ".join(head) + r" \\"]
     return [*top, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}"]
@@ -237,17 +260,10 @@ def _draw_tabular(
 
 def _draw_latex_differences(sheet: Sheet) -> list[str]:
     rows = []
-    for x in sheet.paired:
-        digits = sheet.unit.digits
-        ends = "--" if x.low is None else f"${x.low:+.{digits}f}$ to ${x.high:+.{digits}f}$"
-        gap = "--" if x.difference is None else f"${x.difference:+.{digits}f}$"
-        p = "--" if x.p_holm is None else "$<0.001$" if x.p_holm < 0.001 else f"{x.p_holm:.3f}"
-        rows.append([escape_latex(x.algorithm), gap, ends, p, escape_latex(x.verdict)])
+    for name, *numbers, _, _, verdict in list_differences(sheet.paired, sheet.unit.digits):
+        signed = ("--" if x == "-" else re.sub(r"[+-][\d.]+|<[\d.]+", r"$\g<0>$", x) for x in numbers)
+        rows.append([escape_latex(name), *signed, escape_latex(verdict)])
     return _draw_tabular(["Algorithm", "Difference", r"95\,\% CI", "$p$", "Verdict"], rows, "lcccl")
-
-
-def _set_bold(name: str) -> str:
-    return rf"\textbf{{{escape_latex(name)}}}"
 
 
 def _format_latex_value(sheet: Sheet, row: str, column: str) -> str:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from seqdg.base.front import open_front
 
 if TYPE_CHECKING:
-    from seqdg.results.archive import EVALUATIONS, TRIALS, pack
     from seqdg.results.criteria import (
         CRITERIA,
         LOSSES,
@@ -16,9 +15,34 @@ if TYPE_CHECKING:
         name_criterion,
         score,
     )
+    from seqdg.results.export import pack, write_predictions
     from seqdg.results.next_domain import NextDomain, predict_next_domain
-    from seqdg.results.prediction_table import write_predictions
-    from seqdg.results.record import DIVERGED, DONE, FAILED, LOSS_POINTS, Evaluation, Record, make_key, thin
+    from seqdg.results.record import (
+        CLASSES,
+        DIVERGED,
+        DOMAINS,
+        DONE,
+        EVALUATIONS,
+        FAILED,
+        IMPORTED,
+        LOSS_POINTS,
+        TRIALS,
+        VERSION,
+        Analysis,
+        Evaluation,
+        Record,
+        RecordSource,
+        RunningGroup,
+        RunProgress,
+        describe_versions,
+        find_usual_criterion,
+        find_usual_criterion_in,
+        find_versions,
+        make_key,
+        name_commit,
+        summarize_trials,
+        thin,
+    )
     from seqdg.results.runs import (
         Status,
         drop_label,
@@ -30,7 +54,6 @@ if TYPE_CHECKING:
         read_status,
     )
     from seqdg.results.select import (
-        IMPORTED,
         RULES,
         UNPAIRED,
         InnerTrials,
@@ -42,23 +65,11 @@ if TYPE_CHECKING:
         find_mixtures,
         find_reuse,
         has_validation,
-        is_imported,
         name_candidate,
         score_candidate,
         select_evaluation,
         select_outcomes,
         select_step,
-    )
-    from seqdg.results.source import (
-        CLASSES,
-        DOMAINS,
-        Analysis,
-        RecordSource,
-        RunningGroup,
-        RunProgress,
-        find_usual_criterion,
-        find_usual_criterion_in,
-        read_commands,
     )
     from seqdg.results.statistics import (
         LEVEL,
@@ -100,12 +111,5 @@ if TYPE_CHECKING:
         summarize,
     )
     from seqdg.results.tracking import Tracker, make_table, open_trackers
-    from seqdg.results.versions import (
-        VERSION,
-        describe_versions,
-        find_versions,
-        name_commit,
-        read_version,
-    )
 
 __getattr__, __dir__ = open_front(__name__)

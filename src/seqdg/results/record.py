@@ -1,6 +1,7 @@
-"""The record of a finished trial, and how it becomes rows of two tables: one of trials, one of evaluations.
+"""The record of a finished trial, what every run offers of its records, and how a record becomes rows of two tables.
 
-A run directory and a packed run hold the same rows: `Store` in SQLite, `Archive` in two Parquet files. The row of a
+A run directory and a packed run hold the same rows, of trials and of evaluations: `Store` in SQLite, `Archive` in two
+Parquet files. The row of a
 trial has the columns of `TRIAL`; what has parts of its own, such as settings, is JSON. Its evaluations have a row for
 each step, part and domain, and a number for each criterion that was measured there. SQLite holds them as a shape, the
 same for most trials of a run, and the bytes of all their numbers: as rows of SQLite they take twice as long to read.
@@ -12,14 +13,18 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
-from seqdg.results.criteria import CRITERIA
+from seqdg.results.criteria import CRITERIA, USUAL, choose_usual
 
+VERSION = 2  # of descriptions: it rises when a trial with the same description would give other numbers
+IMPORTED = "imported"  # the name in a description of where a record is from
+CLASSES, DOMAINS, COMMANDS = "classes", "domains", "commands"  # facts about a run, kept as JSON
 DONE, DIVERGED, FAILED = "done", "diverged", "failed"
 LOSS_POINTS = 200  # of the losses in a record
 TRIAL = {  # by column, its type; that of `evaluations` and `numbers` is known to SQLite alone
@@ -33,6 +38,11 @@ _AS_IT_IS = ("key", "status", "seconds", "peak_memory", "stacked", "finished", "
 _DESCRIBED = ("algorithm", "seed", "data")  # of the description, as they are
 _DESCRIBED_AS_JSON = ("settings", "net", "protocol")
 OPTIONAL = ("data", *_DESCRIBED_AS_JSON)
+TRIALS, EVALUATIONS = "trials.parquet", "evaluations.parquet"  # of a packed run
+FORMAT, FORMAT_VERSION = "seqdg records", 2
+SEAL = f"{FORMAT}, sha256"
+_LAST = ("losses", "digest")
+PACKED_COLUMNS = (*(name for name in TRIAL if name not in _LAST), "group", "latest", *_LAST)  # of the trials
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +116,56 @@ class Record:
     def seed(self) -> int:
         return int(self.description["seed"])
 
+    @property
+    def version(self) -> int:
+        """The version of its description."""
+        return int(self.description.get("version", VERSION))
 
-class Row(NamedTuple):
-    """A row of a trial's evaluations: what was measured on one domain, as its position among those of its part says."""
+    @property
+    def is_imported(self) -> bool:
+        """True of a trial that another program trained."""
+        return IMPORTED in self.description
 
-    step: int
-    part: str
-    position: int
-    size: int  # of the rows of that part
-    numbers: dict[str, int]  # by criterion, where its number is among those of the trial
+    def make_row(self) -> dict[str, Any]:
+        """Return its row in the table of trials, by column, without its digest."""
+        about = dict(self.description)
+        held_out = about.pop("held_out")
+        return {
+            **{name: getattr(self, name) for name in _AS_IT_IS},
+            **{name: about.pop(name, None) for name in _DESCRIBED},
+            **{name: _write(about.pop(name)) if name in about else None for name in _DESCRIBED_AS_JSON},
+            # one name as it is, unless it looks like several
+            "held_out": held_out[0] if len(held_out) == 1 and not held_out[0].startswith("[") else _write(held_out),
+            "more": _write(about),
+            "versions": _write(self.versions),
+            "notes": _write(self.notes),
+            "losses": self.losses,
+        }
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any], history: list[Evaluation], read: Callable[[str], Any]) -> Record:
+        """Return the record of such a row.   read: turns JSON into what it says."""
+        description = {
+            **{name: row[name] for name in _DESCRIBED if row[name] is not None},
+            **{name: read(row[name]) for name in _DESCRIBED_AS_JSON if row[name] is not None},
+            "held_out": read_held_out(row["held_out"], read),
+            **read(row["more"]),
+        }
+        return cls(
+            **{name: row[name] for name in _AS_IT_IS},
+            description=description,
+            history=history,
+            losses=row["losses"],
+            versions=read(row["versions"]),
+            error=row.get("error", ""),
+            notes=read(row["notes"]),
+        )
+
+    def make_digest(self, shape: str, numbers: bytes) -> str:
+        """Return a hash of all that the two tables hold of it, with every bit of its numbers."""
+        facts = {name: getattr(self, name) for name in (*_AS_IT_IS, "description", "versions", "notes")}
+        parts = [json.dumps(facts, sort_keys=True).encode(), shape.encode(), numbers, pack_numbers(self.losses)]
+        return hashlib.sha256(b"\n".join(parts)).hexdigest()
 
 
 def make_key(description: Mapping[str, Any]) -> str:
@@ -123,40 +174,140 @@ def make_key(description: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def make_trial_row(record: Record) -> dict[str, Any]:
-    """Return the row of a trial in the table of trials, by column, without its digest."""
-    about = dict(record.description)
-    held_out = about.pop("held_out")
+def summarize_trials(descriptions: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return the algorithms, held-out domains and seeds of trials with these descriptions."""
     return {
-        **{name: getattr(record, name) for name in _AS_IT_IS},
-        **{name: about.pop(name, None) for name in _DESCRIBED},
-        **{name: _write(about.pop(name)) if name in about else None for name in _DESCRIBED_AS_JSON},
-        # one name as it is, unless it looks like several
-        "held_out": held_out[0] if len(held_out) == 1 and not held_out[0].startswith("[") else _write(held_out),
-        "more": _write(about),
-        "versions": _write(record.versions),
-        "notes": _write(record.notes),
-        "losses": record.losses,
+        "algorithms": list(dict.fromkeys(str(d["algorithm"]) for d in descriptions)),
+        "held_out": list(dict.fromkeys(domain for d in descriptions for domain in d["held_out"])),
+        "seeds": sorted({d["seed"] for d in descriptions}),
     }
 
 
-def read_trial_row(row: Mapping[str, Any], history: list[Evaluation], read: Callable[[str], Any]) -> Record:
-    """Return the record of such a row.   read: turns JSON into what it says."""
-    description = {
-        **{name: row[name] for name in _DESCRIBED if row[name] is not None},
-        **{name: read(row[name]) for name in _DESCRIBED_AS_JSON if row[name] is not None},
-        "held_out": read_held_out(row["held_out"], read),
-        **read(row["more"]),
-    }
-    return Record(
-        **{name: row[name] for name in _AS_IT_IS},
-        description=description,
-        history=history,
-        losses=row["losses"],
-        versions=read(row["versions"]),
-        error=row.get("error", ""),
-        notes=read(row["notes"]),
-    )
+def find_versions(records: Iterable[Record]) -> list[int]:
+    """Return the versions of these records, the oldest first."""
+    return sorted({r.version for r in records})
+
+
+def name_commit(record: Record) -> str:
+    """Say which code made a record."""
+    if not record.commit:
+        return "a version of seqdg whose commit was not recorded"
+    commit = record.commit.removesuffix("+")
+    return f"commit {commit}" + (" with changes that were not committed" if record.commit.endswith("+") else "")
+
+
+def describe_versions(records: Sequence[Record]) -> list[str]:
+    """Say which records another version made, whose numbers today's trials would not repeat."""
+    versions = find_versions(records)
+    sentences = [
+        f"{'These' if versions == [version] else 'Some of these'} trials were made by another version of seqdg "
+        f"(description {version}; today's is {VERSION}), whose methods give other numbers."
+        for version in versions
+        if version != VERSION
+    ]
+    if len(versions) > 1:
+        sentences.append("This run mixes trials of different versions of seqdg: do not compare them.")
+    return sentences
+
+
+# Runs -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The result of an analysis of a run, kept beside its records."""
+
+    name: str
+    created: float  # seconds since 1970
+    payload: Any  # anything that JSON can hold
+
+
+@dataclass(frozen=True)
+class RunningGroup:
+    """A group of trials that is being trained."""
+
+    group: str  # its key
+    algorithm: str
+    trials: int
+    step: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """The progress of a run when it was last noted."""
+
+    started: float  # seconds since 1970
+    noted: float = 0.0
+    share: float = 0.0  # of the work that was missing, by time
+
+
+class RecordSource(ABC):
+    """The records of a run and the facts about it."""
+
+    @property
+    @abstractmethod
+    def benchmark(self) -> str: ...
+
+    @abstractmethod
+    def records(self, criterion: str | None = None) -> list[Record]:
+        """Return the records in the order in which they were planned; with a criterion, at least what a table of it
+        needs."""
+
+    @abstractmethod
+    def meta(self, name: str) -> str | None: ...
+
+    @abstractmethod
+    def analyses(self, name: str | None = None) -> list[Analysis]:
+        """Return all analyses, or those of one name, the oldest first."""
+
+    @abstractmethod
+    def statuses(self) -> dict[str, str]:
+        """Return the status of every trial that has a record, by key."""
+
+    @abstractmethod
+    def planned(self) -> dict[str, str]:
+        """Return the trials of the latest run by key, each with its group."""
+
+    @abstractmethod
+    def groups(self) -> dict[str, str]:
+        """Return every trial that was ever planned by key, with its latest group."""
+
+    def failures(self) -> list[tuple[str, str]]:
+        """Return the key and traceback of every failed trial, the latest first."""
+        return []
+
+    def run(self) -> RunProgress | None:
+        """Return how far the latest run is."""
+        return None
+
+    def running(self) -> list[RunningGroup]:
+        """Return what is being trained."""
+        return []
+
+    def read_commands(self) -> list[dict[str, Any]]:
+        """Return the commands that made the run, the oldest first."""
+        commands: list[dict[str, Any]] = json.loads(self.meta(COMMANDS) or "[]")
+        return commands
+
+    def close(self) -> None:  # noqa: B027  a packed run has nothing to close
+        """Close the file."""
+
+
+def find_usual_criterion(run: RecordSource) -> str:
+    """Return the criterion that tables of a run show by default: accuracy, or the RMSE where numbers are predicted."""
+    classes = run.meta(CLASSES)
+    if classes is not None:
+        return USUAL[0] if json.loads(classes) else USUAL[1]
+    return find_usual_criterion_in(run.records(USUAL[1]))
+
+
+def find_usual_criterion_in(records: Sequence[Record]) -> str:
+    """Choose the usual criterion from records: the RMSE if they hold it, else accuracy."""
+    return choose_usual({name for r in records for e in r.history[-1:] for name in e.held_out})
+
+
+# Rows -----------------------------------------------------------------------------------------------------------------
 
 
 def read_held_out(text: str, read: Callable[[str], Any]) -> list[str]:
@@ -168,11 +319,10 @@ def _write(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def make_digest(record: Record, shape: str, numbers: bytes) -> str:
-    """Return a hash of all that the two tables hold of a trial, with every bit of its numbers."""
-    facts = {name: getattr(record, name) for name in (*_AS_IT_IS, "description", "versions", "notes")}
-    text = json.dumps(facts, sort_keys=True)
-    return hashlib.sha256(b"\n".join([text.encode(), shape.encode(), numbers, pack_numbers(record.losses)])).hexdigest()
+def make_seal(facts: str, rows: Sequence[dict[str, Any]]) -> str:
+    """Return a hash of the facts of a run, as they are written, and of its trials, by their digests."""
+    trials = [[row["digest"], row["group"], row["latest"]] for row in rows]
+    return hashlib.sha256(f"{facts}\n{json.dumps(trials)}".encode()).hexdigest()
 
 
 def pack_numbers(numbers: Sequence[float]) -> bytes:
@@ -233,18 +383,6 @@ def _locate(shape: str, criterion: str | None) -> list[tuple[int, list[list[tupl
                 start += count
         evaluations.append((step, slices))
     return evaluations
-
-
-@lru_cache(maxsize=256)
-def list_rows(shape: str) -> list[Row]:
-    """List the rows of the evaluations of a trial. Criteria with as many values share rows."""
-    return [
-        Row(step, part, i, count, {name: start + i for name, start, stop in slices if stop - start == count})
-        for step, parts in _locate(shape, None)
-        for part, slices in zip(PARTS, parts, strict=False)
-        for count in sorted({stop - start for _, start, stop in slices}, reverse=True)
-        for i in range(count)
-    ]
 
 
 def gather_rows(rows: Iterable[tuple[int, str, Mapping[str, int]]]) -> tuple[str, list[int]]:

@@ -1,21 +1,48 @@
-"""Runs as commands name them: one, or several read as one so that a table sets them side by side; and their state."""
+"""Runs as commands name them: a run directory, a packed run, or several read as one; and their state."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from seqdg.base import UsageError, list_some
-from seqdg.results.archive import EVALUATIONS, TRIALS, Archive
-from seqdg.results.record import DIVERGED, DONE, FAILED, Record
-from seqdg.results.source import COMMANDS, Analysis, RecordSource, RunningGroup, read_commands
-from seqdg.results.store import FILE, Store, is_locked
+from seqdg.results.record import (
+    CLASSES,
+    COMMANDS,
+    DIVERGED,
+    DOMAINS,
+    DONE,
+    EVALUATIONS,
+    FAILED,
+    FORMAT,
+    FORMAT_VERSION,
+    PACKED_COLUMNS,
+    SEAL,
+    TRIALS,
+    Analysis,
+    Record,
+    RecordSource,
+    RunningGroup,
+    gather_rows,
+    make_seal,
+    unpack_history,
+)
+from seqdg.results.store import FILE, Store, is_locked, pause_garbage_collection
 
-RUNNING, LEFT = "running", "left"
+if TYPE_CHECKING:  # pyarrow and numpy are imported where they are used: a run directory is read without them
+    import pyarrow
+    from pyarrow import parquet
+
+RUNNING, LEFT = "running", "left"  # fields of `Status`, as the other states are
 
 
 def open_run(path: Path) -> RecordSource:
@@ -24,12 +51,8 @@ def open_run(path: Path) -> RecordSource:
         if path.name in (TRIALS, EVALUATIONS):
             return Archive(path.parent)
         raise UsageError(f"{path} is no run: give the directory of a run, or that of a packed run.")
-    if not (path / FILE).is_file():
-        if (path / TRIALS).is_file():
-            return Archive(path)
-        if runs := _list_runs(path):
-            raise UsageError(f"There are no results in {path}. Give a run in it: {list_some(runs)}.")
-    return Store.open(path)
+    packed = (path / TRIALS).is_file() and not (path / FILE).is_file()
+    return Archive(path) if packed else Store.open(path)
 
 
 def open_runs(paths: Sequence[Path]) -> RecordSource:
@@ -44,13 +67,161 @@ def has_run(path: Path) -> bool:
     return (path / FILE).is_file() or (path / TRIALS).is_file()
 
 
-def _list_runs(folder: Path) -> list[str]:
-    """List the runs in a folder; where it holds none, those in its folders, as a study has them."""
-    depths = (
-        sorted({str(file.parent) for name in (FILE, TRIALS) for file in folder.glob(f"{inside}{name}")})
-        for inside in ("*/", "*/*/")
-    )
-    return next(filter(None, depths), [])
+# A packed run ---------------------------------------------------------------------------------------------------------
+
+
+class Archive(RecordSource):
+    """A packed run: the contents of two files.
+
+    When it is opened, hashes say whether its facts and evaluations are those that were packed; and when whole records
+    are read, whether the numbers of every trial are.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        import pyarrow as arrow
+
+        self._directory = directory
+        trials, evaluations = directory / TRIALS, directory / EVALUATIONS
+        file = _open(trials, _read_bytes(trials))
+        text, seal = _read_facts(trials, file)
+        self.facts: dict[str, Any] = json.loads(text)
+        table = _read_table(trials, file, PACKED_COLUMNS)
+        self._trials: list[dict[str, Any]] = table.set_column(
+            table.column_names.index("finished"), "finished", table["finished"].cast(arrow.int64())
+        ).to_pylist()
+        if make_seal(text, self._trials) != seal:
+            raise UsageError(f"{trials} is damaged. Fetch it again, or pack the run again.")
+        self._evaluations = _read_bytes(evaluations)
+        if hashlib.sha256(self._evaluations).hexdigest() != self.facts["evaluations"]:
+            raise UsageError(
+                f"{evaluations} is not the one that was packed with {TRIALS}: it is damaged, or of another run. "
+                "Fetch both again, or pack the run again."
+            )
+
+    @property
+    def benchmark(self) -> str:
+        return str(self.facts["benchmark"])
+
+    def meta(self, name: str) -> str | None:
+        known = name in (COMMANDS, DOMAINS, CLASSES) and self.facts.get(name) is not None
+        return json.dumps(self.facts[name]) if known else None
+
+    def analyses(self, name: str | None = None) -> list[Analysis]:
+        return [Analysis(*entry) for entry in self.facts["analyses"] if name in (None, entry[0])]
+
+    def statuses(self) -> dict[str, str]:
+        return {row["key"]: row["status"] for row in self._trials}
+
+    def planned(self) -> dict[str, str]:
+        return {**{t["key"]: t["group"] for t in self._trials if t["latest"]}, **dict(self.facts["missing"])}
+
+    def groups(self) -> dict[str, str]:
+        return {**{t["key"]: t["group"] for t in self._trials if t["group"]}, **dict(self.facts["missing"])}
+
+    def records(self, criterion: str | None = None) -> list[Record]:
+        read = lru_cache(maxsize=None)(json.loads)  # most trials have the same; equal ones are one object
+        with pause_garbage_collection():
+            numbers = self._read_numbers(criterion)
+            records = []
+            for row in self._trials:
+                known = numbers.get(row["key"], ("[]", b""))
+                history = unpack_history(*known)
+                records.append(Record.from_row({**row, "finished": row["finished"] / 1000}, history, read))
+                if criterion is None and records[-1].make_digest(*known) != row["digest"]:
+                    raise UsageError(
+                        f"Trial {row['key']} in {self._directory} does not have the numbers that were packed: its "
+                        "digest is another. Fetch both files again, or pack the run again."
+                    )
+        return records
+
+    def _read_numbers(self, criterion: str | None) -> dict[str, tuple[str, bytes]]:
+        """Return by key the shape and the numbers of each trial's evaluations; with a criterion, of that one alone."""
+        import numpy as np
+
+        names = [name for name in self.facts["criteria"] if criterion in (None, name)]
+        path = self._directory / EVALUATIONS
+        table = _read_table(path, _open(path, self._evaluations), ["key", "step", "part", *names])
+        if not table.num_rows:
+            return {}
+        key, part = (table[name].combine_chunks().dictionary_encode() for name in ("key", "part"))
+        trial, step, kind = key.indices.to_numpy(), table["step"].to_numpy(), part.indices.to_numpy()
+        values = np.array([table[name].fill_null(0.0).to_numpy() for name in names], "<f8")
+        measured = np.array([table[name].is_valid().to_numpy() for name in names], bool)
+        values, measured = (a.reshape(len(names), len(trial)).T for a in (values, measured))
+        starts = [0, *(np.flatnonzero(np.diff(trial)) + 1).tolist(), len(trial)]
+        keys, parts = key.dictionary.to_pylist(), part.dictionary.to_pylist()
+        layouts: dict[bytes, tuple[str, Any]] = {}  # few: trials of a run are measured alike
+        numbers = {}
+        for start, stop in pairwise(starts):
+            rows = slice(start, stop)
+            layout = b"".join(column[rows].tobytes() for column in (step, kind, measured))
+            if layout not in layouts:
+                at = np.arange(measured[rows].size).reshape(measured[rows].shape).tolist()
+                where = [
+                    {name: i for name, i, is_there in zip(names, *cells, strict=True) if is_there}
+                    for cells in zip(at, measured[rows].tolist(), strict=True)
+                ]
+                steps, kinds = step[rows].tolist(), [parts[i] for i in kind[rows].tolist()]
+                shape, order = gather_rows(zip(steps, kinds, where, strict=True))
+                layouts[layout] = shape, np.array(order, int)
+            shape, order = layouts[layout]
+            numbers[keys[trial[start]]] = shape, values[rows].ravel()[order].tobytes()
+        return numbers
+
+
+def _open(path: Path, data: bytes) -> parquet.ParquetFile:
+    """Open a file that checks the sums of its pages."""
+    import pyarrow as arrow
+    from pyarrow import parquet
+
+    if data[:4] != b"PAR1":
+        raise UsageError(f"{path} is no Parquet file. `seqdg pack` makes one.")
+    with _explaining(path):
+        return parquet.ParquetFile(arrow.BufferReader(data), page_checksum_verification=True, pre_buffer=False)
+
+
+def _read_table(path: Path, file: parquet.ParquetFile, names: Sequence[str]) -> pyarrow.Table:
+    with _explaining(path):
+        return file.read(columns=list(names), use_threads=False)
+
+
+def _read_facts(path: Path, file: parquet.ParquetFile) -> tuple[str, str]:
+    """Return the facts of a run, JSON in the metadata of the file, and the hash that they should have."""
+    metadata = file.metadata.metadata or {}
+    text, seal = (metadata.get(name.encode(), b"").decode(errors="replace") for name in (FORMAT, SEAL))
+    if not text or not seal:
+        raise UsageError(f"{path} is no file of `seqdg pack`: the facts of a run are not in its metadata.")
+    with _explaining(path):
+        version = json.loads(text)["version"]
+    if version != FORMAT_VERSION:
+        raise UsageError(
+            f"{path} was written in format {version}, and this version of seqdg reads format {FORMAT_VERSION}. "
+            "Use the version that wrote it."
+        )
+    return text, seal
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}. A packed run is this and the file beside it."
+        ) from None
+
+
+@contextmanager
+def _explaining(path: Path) -> Iterator[None]:
+    from pyarrow import ArrowException
+
+    try:
+        yield
+    except (ArrowException, OSError, KeyError, ValueError) as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise UsageError(f"{path} is damaged or cut short ({first}). Fetch it again, or pack the run again.") from None
+
+
+# Several runs ---------------------------------------------------------------------------------------------------------
 
 
 class JoinedRuns(RecordSource):
@@ -82,7 +253,7 @@ class JoinedRuns(RecordSource):
             return self._runs[0].meta(name)
         commands = []
         for run, new in zip(self._runs, self._new_names, strict=True):
-            commands += [{**c, "algorithms": [new.get(a, a) for a in c["algorithms"]]} for c in read_commands(run)]
+            commands += [{**c, "algorithms": [new.get(a, a) for a in c["algorithms"]]} for c in run.read_commands()]
         return json.dumps(commands)
 
     def analyses(self, name: str | None = None) -> list[Analysis]:
@@ -127,6 +298,9 @@ def _check_domains(runs: Sequence[tuple[Path, RecordSource]]) -> None:
             )
 
 
+# How far a run is -----------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Status:
     """Counts of trials of the latest run; `others` are records of earlier runs that the latest did not ask for."""
@@ -160,11 +334,7 @@ def read_status(directory: Path) -> Status:
     return Status(
         benchmark=store.benchmark,
         planned=len(planned),
-        done=counts[DONE],
-        diverged=counts[DIVERGED],
-        failed=counts[FAILED],
-        running=counts[RUNNING],
-        left=counts[LEFT],
+        **{state: counts[state] for state in (DONE, DIVERGED, FAILED, RUNNING, LEFT)},
         others=len(statuses.keys() - planned.keys()),
         active=active,
         seconds_left=left,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from seqdg.base import UsageError, list_some, unknown
-from seqdg.results.criteria import CRITERIA, choose_usual, score
-from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
+from seqdg.results.criteria import CRITERIA, score
+from seqdg.results.record import DIVERGED, DONE, IMPORTED, Evaluation, Record, find_usual_criterion_in
 
 RULES = ("source-val", "last", "leave-one-out", "domain-val", "oracle", "oracle-split")
-IMPORTED = "imported"  # the name in a description of where a record is from
 UNPAIRED = ("ColoredMNIST", "RotatedMNIST")  # of DomainBed, whose rows differ from algorithm to algorithm
 
 
@@ -38,7 +38,7 @@ class Outcome:
 def select_outcomes(records: Sequence[Record], rule: str = "source-val", criterion: str | None = None) -> list[Outcome]:
     """Select one evaluation for each algorithm, held-out domain and seed, among all settings and steps tried. A fixed
     split has one for all its held-out domains. criterion: None means accuracy, or the RMSE of numbers."""
-    criterion = criterion or choose_usual({name for r in records for e in r.history[-1:] for name in e.held_out})
+    criterion = criterion or find_usual_criterion_in(records)
     if rule not in RULES:
         raise unknown("selection rule", rule, RULES)
     if criterion not in CRITERIA:
@@ -48,23 +48,26 @@ def select_outcomes(records: Sequence[Record], rule: str = "source-val", criteri
         candidates.setdefault((record.algorithm, record.held_out, record.seed), []).append(record)
     tabled = [r for tried in candidates.values() for r in tried]
     _check_criterion(tabled, criterion)
-    if rule == "oracle-split":
-        _check_split(tabled)
-    elif rule == "domain-val":
-        _check_domains(tabled)
-    elif rule in ("source-val", "last"):
-        _check_validation(tabled)
+    _check_rule(tabled, rule)
     inner = InnerTrials(records if rule == "leave-one-out" else ())
     return [o for tried in candidates.values() for o in _select_outcomes(tried, rule, criterion, inner)]
 
 
 def count_candidates(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
     """Return by algorithm the least and the most settings and rates tried for a held-out domain and seed."""
-    tried: dict[str, dict[tuple[str, int], int]] = {}
-    for r in (r for r in _keep_tabled(records) if not r.members):  # a soup has no settings
-        counts = tried.setdefault(r.algorithm, {})
-        counts[r.held_out[0], r.seed] = counts.get((r.held_out[0], r.seed), 0) + 1
-    return {name: (min(counts.values()), max(counts.values())) for name, counts in tried.items()}
+    counts: dict[str, list[int]] = {}
+    for (name, _), by_seed in _count_tried(records).items():
+        counts.setdefault(name, []).extend(by_seed.values())
+    return {name: (min(some), max(some)) for name, some in counts.items()}
+
+
+def _count_tried(records: Sequence[Record]) -> dict[tuple[str, str], Counter[int]]:
+    """Count the trials of every seed by algorithm and held-out domain; a soup has no settings."""
+    counts: dict[tuple[str, str], Counter[int]] = {}
+    for r in _keep_tabled(records):
+        if not r.members:
+            counts.setdefault((r.algorithm, r.held_out[0]), Counter())[r.seed] += 1
+    return counts
 
 
 def find_mixtures(records: Sequence[Record]) -> dict[str, list[str]]:
@@ -75,16 +78,12 @@ def find_mixtures(records: Sequence[Record]) -> dict[str, list[str]]:
     for r in _keep_tabled(records):
         protocol = r.description["protocol"]
         first = protocols.setdefault(r.algorithm, protocol)
+        searched = ("lr", "batch", "weight_decay") if r.is_imported else ("lr",)  # as DomainBed's search does
         for name in dict.fromkeys((*first, *protocol)):
             values = [str(p.get(name, "as before")) for p in (first, protocol)]
-            if name not in _list_searched(r) and values[0] != values[1]:
+            if name not in searched and values[0] != values[1]:
                 mixtures.setdefault(name, {}).update(dict.fromkeys(values))
     return {name: list(values) for name, values in mixtures.items()}
-
-
-def _list_searched(record: Record) -> tuple[str, ...]:
-    """Return the fields of the protocol that a search draws: DomainBed's also draws the batch and the decay."""
-    return ("lr", "batch", "weight_decay") if is_imported(record) else ("lr",)
 
 
 def _keep_tabled(records: Sequence[Record]) -> list[Record]:
@@ -96,45 +95,40 @@ def _check_criterion(records: Sequence[Record], criterion: str) -> None:
     lacking = [r for r in records if r.history and criterion not in r.history[-1].held_out]
     if lacking:
         known = [name for name, unit in CRITERIA.items() if name != criterion and not unit.scope]
-        others = "accuracy" if is_imported(lacking[0]) else ", ".join(known)
+        others = "accuracy" if lacking[0].is_imported else ", ".join(known)
         scope = CRITERIA[criterion].scope
         why = f"it is recorded for {scope} alone" if scope else "it was made without it"
         numbers = [name for name, unit in CRITERIA.items() if unit.is_of_numbers and name != criterion]
-        alone = CRITERIA[criterion].is_of_numbers or is_imported(lacking[0])
+        alone = CRITERIA[criterion].is_of_numbers or lacking[0].is_imported
         instead = "" if alone else f"; where numbers are predicted, of: {', '.join(numbers)}"
         raise UsageError(f"This run has no {criterion}: {why}. Choose one of: {others}{instead}.")
 
 
-def _check_split(records: Sequence[Record]) -> None:
-    """Refuse records that do not have the held-out domain in two parts."""
-    lacking = [r for r in records if r.status != DIVERGED and not (r.history and r.history[-1].held_out_rest)]
+def _check_rule(records: Sequence[Record], rule: str) -> None:
+    """Refuse records that lack what the rule chooses by."""
+    if rule == "oracle-split":
+        lacking = [r for r in records if r.status != DIVERGED and not (r.history and r.history[-1].held_out_rest)]
+        what = (
+            "no two parts of their held-out rows, of which a fifth chooses and the rest is reported: train them again "
+            "in another directory, or choose another rule"
+        )
+    elif rule == "domain-val":
+        lacking = [r for r in records if not r.description["protocol"].get("validation_domains")]
+        what = (
+            "no validation domains, which are neither trained on nor tested: name them in validation_domains of "
+            "[protocol] or in a split_column of [data], or choose another rule"
+        )
+    else:
+        by_rows = rule in ("source-val", "last")
+        lacking = [r for r in records if by_rows and r.is_fixed and r.status == DONE and not has_validation(r)]
+        what = (
+            "no validation rows of their sources, as all of these are trained on: choose by the validation domains, "
+            "with --select domain-val"
+        )
     if lacking:
         raise UsageError(
-            "The rule oracle-split chooses by a fifth of the held-out rows and reports the rest, and "
-            f"{len(lacking)} of {len(records)} trials, such as {lacking[0].algorithm} with {lacking[0].held_out[0]} "
-            "held out, were recorded without these two parts. Train them again in another directory, or choose "
-            "another rule."
-        )
-
-
-def _check_domains(records: Sequence[Record]) -> None:
-    """Refuse records without validation domains."""
-    lacking = [r for r in records if not r.description["protocol"].get("validation_domains")]
-    if lacking:
-        raise UsageError(
-            "The rule domain-val chooses by validation domains, which are neither trained on nor tested, and "
-            f"{len(lacking)} of {len(records)} trials have none: name them in validation_domains of [protocol] or in a "
-            "split_column of [data], or choose another rule."
-        )
-
-
-def _check_validation(records: Sequence[Record]) -> None:
-    """Refuse records of a fixed split whose sources have no validation rows."""
-    blind = [r for r in records if r.is_fixed and r.status == DONE and not has_validation(r)]
-    if blind:
-        raise UsageError(
-            f"{len(blind)} of {len(records)} trials have no validation rows of their sources, as all of these are "
-            "trained on: choose by the validation domains, with --select domain-val."
+            f"{len(lacking)} of {len(records)} trials, such as {lacking[0].algorithm} with "
+            f"{list_some(lacking[0].held_out)} held out, have {what}."
         )
 
 
@@ -202,11 +196,7 @@ def score_candidate(record: Record, inner: InnerTrials, rule: str, criterion: st
 def find_reuse(records: Sequence[Record], outcomes: Sequence[Outcome]) -> str:
     """Say whether only the first seed was searched: "" if not, `same` if the other seeds have the settings that these
     outcomes took on the first, `other` if they have those of another rule."""
-    counts: dict[tuple[str, str], dict[int, int]] = {}
-    for r in (r for r in _keep_tabled(records) if not r.members):
-        by_seed = counts.setdefault((r.algorithm, r.held_out[0]), {})
-        by_seed[r.seed] = by_seed.get(r.seed, 0) + 1
-    searched = {cell: c for cell, c in counts.items() if max(c.values()) > 1}
+    searched = {cell: counts for cell, counts in _count_tried(records).items() if max(counts.values()) > 1}
     if not searched or any(len(c) < 2 or {n for s, n in c.items() if s != min(c)} != {1} for c in searched.values()):
         return ""
     taken: dict[tuple[str, str], set[str]] = {}
@@ -277,13 +267,9 @@ def select_evaluation(record: Record, criterion: str, step: int | None = None) -
     return None if best is None else record.history[best[1]]
 
 
-def is_imported(record: Record) -> bool:
-    return IMPORTED in record.description
-
-
 def describe_imports(records: Sequence[Record]) -> list[str]:
     """Say which algorithms were trained elsewhere, and what that means for their numbers and for pairs."""
-    imported = [r for r in records if is_imported(r)]
+    imported = [r for r in records if r.is_imported]
     if not imported:
         return []
     origins = dict.fromkeys(str(r.description[IMPORTED]["from"]) for r in imported)

@@ -23,10 +23,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from seqdg.base import unknown
+from seqdg.base import count_things, unknown
 from seqdg.results.select import Outcome
 from seqdg.results.summary import is_known
 
@@ -34,6 +34,7 @@ from seqdg.results.summary import is_known
 LEVEL = 0.05
 EXACT = 16  # up to this many pairs, test all 2^n sign patterns
 DRAWS = 100_000  # beyond, test this many random ones
+PairKey = tuple[str, int]  # a held-out domain and a seed
 
 
 @dataclass(frozen=True)
@@ -85,54 +86,41 @@ def compare_with_each(
         raise unknown("algorithm", lacking[0], names, owner="This run")
     values = {name: {(o.held_out, o.seed): o.value for o in outcomes if o.algorithm == name} for name in names}
     cells = list(dict.fromkeys((o.held_out, o.seed) for o in outcomes))
-    pairs = [(name, baseline) for baseline in baselines for name in names if name != baseline]
-    compared = [_compare_with(name, baseline, values, cells, factor, higher) for name, baseline in pairs]
-    chances = iter(sign_flip_tests([differences for _, differences in compared if differences]))
-    tested = [replace(x, p=next(chances)) if differences else x for x, differences in compared]
-    return {baseline: _correct([x for x in tested if x.baseline == baseline]) for baseline in baselines}
-
-
-def _compare_with(
-    name: str,
-    baseline: str,
-    values: Mapping[str, Mapping[tuple[str, int], float | None]],
-    cells: Sequence[tuple[str, int]],
-    factor: float,
-    higher: bool,
-) -> tuple[PairedDifference, list[float]]:
-    """Return the comparison, not tested yet, and the differences to test."""
-    both = {cell: (values[name].get(cell), values[baseline].get(cell)) for cell in cells}
-    by_cell = {cell: factor * (a - b) for cell, (a, b) in both.items() if is_known(a) and is_known(b)}
-    differences, by_domain = list(by_cell.values()), _average_by_domain(by_cell)
-    low, high = estimate_interval(differences)
-    compared = PairedDifference(
-        algorithm=name,
-        baseline=baseline,
-        pairs=len(differences),
-        left_out=len(both) - len(differences),
-        diverged=sum(values[name].get(cell, 0.0) is None for cell in cells),
-        difference=fmean(differences) if differences else None,
-        low=low,
-        high=high,
-        p=None,
-        p_holm=None,
-        higher=higher,
-        better_on=sum((x > 0) if higher else (x < 0) for x in by_domain),
-        domains=len(by_domain),
-    )
-    return compared, differences
-
-
-def _average_by_domain(differences: Mapping[tuple[str, int], float]) -> list[float]:
-    """Return the mean difference on each held-out domain."""
-    names = dict.fromkeys(domain for domain, _ in differences)
-    return [fmean(x for (domain, _), x in differences.items() if domain == name) for name in names]
-
-
-def _correct(differences: list[PairedDifference]) -> list[PairedDifference]:
-    tested = [x.p for x in differences if x.p is not None]
-    adjusted = iter(correct_by_holm(tested))
-    return [replace(x, p_holm=next(adjusted)) if x.p is not None else x for x in differences]
+    differences: dict[tuple[str, str], dict[PairKey, float]] = {}
+    for name, baseline in ((name, baseline) for baseline in baselines for name in names if name != baseline):
+        both = {cell: (values[name].get(cell), values[baseline].get(cell)) for cell in cells}
+        known = {cell: factor * (a - b) for cell, (a, b) in both.items() if is_known(a) and is_known(b)}
+        differences[name, baseline] = known
+    tested = [pair for pair, known in differences.items() if known]
+    p = dict(zip(tested, sign_flip_tests([list(differences[pair].values()) for pair in tested]), strict=True))
+    p_holm: dict[tuple[str, str], float] = {}
+    for baseline in baselines:
+        together = [pair for pair in tested if pair[1] == baseline]
+        p_holm |= zip(together, correct_by_holm([p[pair] for pair in together]), strict=True)
+    compared: dict[str, list[PairedDifference]] = {baseline: [] for baseline in baselines}
+    for (name, baseline), by_cell in differences.items():
+        by_domain: dict[str, list[float]] = {}
+        for (domain, _), difference in by_cell.items():
+            by_domain.setdefault(domain, []).append(difference)
+        low, high = estimate_interval(list(by_cell.values()))
+        compared[baseline].append(
+            PairedDifference(
+                algorithm=name,
+                baseline=baseline,
+                pairs=len(by_cell),
+                left_out=len(cells) - len(by_cell),
+                diverged=sum(values[name].get(cell, 0.0) is None for cell in cells),
+                difference=fmean(by_cell.values()) if by_cell else None,
+                low=low,
+                high=high,
+                p=p.get((name, baseline)),
+                p_holm=p_holm.get((name, baseline)),
+                higher=higher,
+                better_on=sum((fmean(some) > 0) if higher else (fmean(some) < 0) for some in by_domain.values()),
+                domains=len(by_domain),
+            )
+        )
+    return compared
 
 
 def estimate_interval(differences: Sequence[float], level: float = LEVEL) -> tuple[float | None, float | None]:
@@ -169,17 +157,13 @@ def find_quantile(degrees: float, level: float = LEVEL) -> float:
     return float(stdtrit(degrees, 1 - level / 2))
 
 
-def sign_flip_test(differences: Sequence[float], seed: int = 0) -> float:
-    """Return p of a two-sided paired permutation test: if the two are alike, each difference may have either sign.
+def sign_flip_tests(samples: Sequence[Sequence[float]]) -> list[float]:
+    """Return p of a two-sided paired permutation test of each sample: if the two are alike, each difference may have
+    either sign.
 
     It is the share of sign patterns whose sum is at least as far from 0 as the observed one, among all patterns where
-    there are few, else among random ones and the observed one.
+    there are few, else among random ones and the observed one. Samples of the same size share their random signs.
     """
-    return sign_flip_tests([differences], seed)[0]
-
-
-def sign_flip_tests(samples: Sequence[Sequence[float]], seed: int = 0) -> list[float]:
-    """Return p of each sample by `sign_flip_test`; those of the same size share their random signs."""
     import numpy as np
 
     chances: dict[int, float] = {}
@@ -191,7 +175,7 @@ def sign_flip_tests(samples: Sequence[Sequence[float]], seed: int = 0) -> list[f
             signs = 1.0 - 2.0 * (np.arange(2**size)[:, None] >> np.arange(size) & 1)
             shares = (np.abs(signs @ d) >= least).mean(0)
         else:
-            generator = np.random.Generator(np.random.Philox(seed))
+            generator = np.random.Generator(np.random.Philox(0))
             hits = np.ones(len(indices))  # the observed one
             for _ in range(10):
                 signs = generator.integers(0, 2, size=(DRAWS // 10, size)) * 2.0 - 1.0
@@ -218,21 +202,18 @@ def describe_difference(x: PairedDifference, unit: str = "points", digits: int =
     about = [f"95 % CI {x.low:+.{digits}f} to {x.high:+.{digits}f}"] if x.low is not None else []
     about += [format_p(x.p_holm)] if x.p_holm is not None else []
     left_out = f" {x.left_out} more left out: missing, diverged or undefined." if x.left_out else ""
-    over = f"over {x.pairs} pair{'s' if x.pairs != 1 else ''}"
+    over = f"over {count_things(x.pairs, 'pair')}"
     difference = f"{x.difference:+.{digits}f}{' ' if unit else ''}{unit}"
     return f"{x.algorithm}: {difference} {over} ({', '.join(about)}), {describe_wins(x)}: {x.verdict}.{left_out}"
 
 
 def describe_wins(x: PairedDifference) -> str:
     """`ahead on 3 of 4 domains`"""
-    return f"ahead on {x.better_on} of {x.domains} domain{'s' if x.domains != 1 else ''}"
+    return f"ahead on {x.better_on} of {count_things(x.domains, 'domain')}"
 
 
 def format_p(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
-
-
-PairKey = tuple[str, int]  # a held-out domain and a seed
 
 
 @dataclass(frozen=True)
@@ -268,15 +249,11 @@ class Pooled:
     heterogeneity: float  # I^2, the share of the variance that is between sets
     sets: int
 
-    @property
-    def degrees(self) -> int:
-        return self.sets - 1
-
     def find_interval(self, level: float = LEVEL) -> tuple[float, float]:
         """Return the interval of the mean; without end for fewer than two sets."""
         if self.sets < 2:
             return -math.inf, math.inf
-        reach = find_quantile(self.degrees, level) * self.error
+        reach = find_quantile(self.sets - 1, level) * self.error
         return self.mean - reach, self.mean + reach
 
     def test(self, null: float = 0.0) -> float:
@@ -287,7 +264,7 @@ class Pooled:
             return 1.0
         if self.error == 0:
             return 0.0 if self.mean != null else 1.0
-        return float(2 * stdtr(self.degrees, -abs(self.mean - null) / self.error))
+        return float(2 * stdtr(self.sets - 1, -abs(self.mean - null) / self.error))
 
 
 def average_set(name: str, differences: Mapping[PairKey, float]) -> SetDifference | None:

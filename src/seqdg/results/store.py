@@ -22,23 +22,26 @@ from typing import Any
 
 from seqdg.base import UsageError, count_things, list_some
 from seqdg.results.record import (
+    COMMANDS,
     DONE,
     FAILED,
     OPTIONAL,
     TRIAL,
+    TRIALS,
+    VERSION,
+    Analysis,
     Evaluation,
     Record,
-    make_digest,
-    make_trial_row,
+    RecordSource,
+    RunningGroup,
+    RunProgress,
     pack_history,
     pack_numbers,
     read_held_out,
-    read_trial_row,
+    summarize_trials,
     unpack_history,
     unpack_numbers,
 )
-from seqdg.results.source import COMMANDS, Analysis, RecordSource, RunningGroup, RunProgress, read_commands
-from seqdg.results.versions import VERSION
 
 SCHEMA = 4
 FILE = "results.sqlite"
@@ -107,11 +110,8 @@ class Store(RecordSource):
     def open(cls, directory: Path) -> Store:
         """Open the store of a run to read it; of a damaged one, what is whole."""
         path = directory / FILE
-        runs = sorted(str(file.parent) for file in directory.glob(f"*/{FILE}"))
-        hint = f"Give a run in it: {list_some(runs)}." if runs else f"`seqdg bench --out {directory}` makes some."
-        nothing = UsageError(f"There are no results in {directory}. {hint}")
         if not path.is_file():
-            raise nothing
+            raise _explain_nothing(directory)
         store = cls(path, None if os.access(directory, os.W_OK) else _read_only(path))
         if damage := store._find_damage():
             store.close()
@@ -124,7 +124,7 @@ class Store(RecordSource):
             )
             warnings.warn(text, stacklevel=2)
         if not store._query("SELECT name FROM sqlite_master"):  # a run was killed before it made the tables
-            raise nothing
+            raise _explain_nothing(directory)
         store._check()
         return store
 
@@ -343,13 +343,8 @@ def add_command(store: Store, command: str, descriptions: Sequence[Mapping[str, 
     A command that runs again is stored once.
     """
     single = [d for d in descriptions if len(d["held_out"]) == 1 or d["protocol"].get("train_domains")]
-    entry = {
-        "command": command,
-        "algorithms": list(dict.fromkeys(str(d["algorithm"]) for d in single)),
-        "held_out": list(dict.fromkeys(domain for d in single for domain in d["held_out"])),
-        "seeds": sorted({d["seed"] for d in single}),
-    }
-    commands = read_commands(store)
+    entry = {"command": command, **summarize_trials(single)}
+    commands = store.read_commands()
     if entry not in commands:
         store.set_meta(COMMANDS, json.dumps([*commands, entry]))
 
@@ -359,9 +354,9 @@ def _make_row(record: Record) -> dict[str, Any]:
     record = replace(record, seconds=float(record.seconds), finished=float(record.finished or time.time()))
     shape, numbers = pack_history(record.history)
     return {
-        **make_trial_row(record),
+        **record.make_row(),
         "losses": pack_numbers(record.losses),
-        "digest": make_digest(record, shape, numbers),
+        "digest": record.make_digest(shape, numbers),
         "error": record.error,
         "shape": shape,
         "evaluations": numbers,
@@ -371,13 +366,25 @@ def _make_row(record: Record) -> dict[str, Any]:
 def _read_record(row: sqlite3.Row, history: list[Evaluation], read: Callable[[str], Any]) -> Record:
     known = dict(row)
     losses = unpack_numbers(known["losses"]) if "losses" in known else []
-    return read_trial_row({**known, "losses": losses}, history, read)
+    return Record.from_row({**known, "losses": losses}, history, read)
+
+
+def _explain_nothing(directory: Path) -> UsageError:
+    """Say that a directory holds no results, and name the runs in it; where there are none, those in its folders, as a
+    study has them."""
+    depths = (
+        sorted({str(file.parent) for name in (FILE, TRIALS) for file in directory.glob(f"{inside}{name}")})
+        for inside in ("*/", "*/*/")
+    )
+    runs = next(filter(None, depths), [])
+    hint = f"Give a run in it: {list_some(runs)}." if runs else f"`seqdg bench --out {directory}` makes some."
+    return UsageError(f"There are no results in {directory}. {hint}")
 
 
 def _is_whole(row: sqlite3.Row, read: Callable[[str], Any] = json.loads) -> bool:
     """Say whether a record has the digest that it should have."""
     try:
-        return bool(row["digest"] == make_digest(_read_record(row, [], read), row["shape"], row["evaluations"]))
+        return bool(row["digest"] == _read_record(row, [], read).make_digest(row["shape"], row["evaluations"]))
     except (TypeError, ValueError, LookupError, AttributeError):
         return False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, pstdev, stdev
 from typing import TypeGuard
 
@@ -48,22 +48,26 @@ def summarize(
     """
     if spread not in SPREADS:
         raise unknown("meaning of ±", spread, SPREADS)
-    algorithms = list(dict.fromkeys(o.algorithm for o in outcomes))
     domains = list(dict.fromkeys(o.held_out for o in outcomes))
     cells = []
-    for algorithm in algorithms:
+    for algorithm in dict.fromkeys(o.algorithm for o in outcomes):
         results = [o for o in outcomes if o.algorithm == algorithm]
-        by_domain = {d: [o for o in results if o.held_out == d] for d in domains}
-        rows = [_make_cell(algorithm, name_row(d), tried, factor, spread) for d, tried in by_domain.items() if tried]
-        cells += rows
-        cells.append(_make_average(algorithm, results, domains, factor, spread))
-        cells.append(_make_worst(algorithm, rows, len(domains), higher))
-        joined = {o.seed: factor * o.together for o in results if is_known(o.together)}
-        if joined:
-            lost = sum(o.value is None for o in results)
-            cells.append(
-                Cell(algorithm, TOGETHER, *mean_and_error(list(joined.values()), SPREADS[spread]), len(joined), lost)
-            )
+
+        def make_cell(row: str, values: Sequence[float], tried: Sequence[Outcome], name: str = algorithm) -> Cell:
+            diverged = sum(o.value is None for o in tried)
+            return Cell(name, row, *mean_and_error(values, SPREADS[spread]), len(values), diverged)
+
+        rows, by_seed = [], dict[int, list[float]]()
+        for domain in domains:
+            if tried := [o for o in results if o.held_out == domain]:
+                known = {o.seed: factor * o.value for o in tried if is_known(o.value)}
+                rows.append(make_cell(name_row(domain), list(known.values()), tried))
+                for seed, value in known.items():
+                    by_seed.setdefault(seed, []).append(value)
+        whole = [fmean(values) for values in by_seed.values() if len(values) == len(domains)]
+        cells += [*rows, make_cell(AVERAGE, whole, results), _find_worst(rows, len(domains), higher)]
+        if joined := {o.seed: factor * o.together for o in results if is_known(o.together)}:
+            cells.append(make_cell(TOGETHER, list(joined.values()), results))
     return cells
 
 
@@ -77,32 +81,12 @@ def is_known(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value)
 
 
-def _make_cell(algorithm: str, held_out: str, outcomes: Sequence[Outcome], factor: float, spread: str) -> Cell:
-    values = [factor * o.value for o in outcomes if is_known(o.value)]
-    lost = sum(o.value is None for o in outcomes)
-    return Cell(algorithm, held_out, *mean_and_error(values, SPREADS[spread]), len(values), lost)
-
-
-def _make_average(
-    algorithm: str, outcomes: Sequence[Outcome], domains: Sequence[str], factor: float, spread: str
-) -> Cell:
-    """Average over the seeds for which every domain has a value."""
-    by_seed: dict[int, list[float]] = {}
-    for o in outcomes:
-        if is_known(o.value):
-            by_seed.setdefault(o.seed, []).append(factor * o.value)
-    whole = [fmean(values) for values in by_seed.values() if len(values) == len(domains)]
-    diverged = sum(o.value is None for o in outcomes)
-    return Cell(algorithm, AVERAGE, *mean_and_error(whole, SPREADS[spread]), len(whole), diverged)
-
-
-def _make_worst(algorithm: str, rows: Sequence[Cell], domains: int, higher: bool) -> Cell:
+def _find_worst(rows: Sequence[Cell], domains: int, higher: bool) -> Cell:
     """Return the worst domain where every domain has a value; otherwise the worst may be one that is missing."""
     reached = [(row.mean, row) for row in rows if row.mean is not None]
     if len(reached) < domains:
-        return Cell(algorithm, WORST, None, None, 0, sum(row.diverged for row in rows))
-    _, low = (min if higher else max)(reached, key=lambda pair: pair[0])
-    return Cell(algorithm, WORST, low.mean, low.stderr, low.trials, low.diverged)
+        return Cell(rows[0].algorithm, WORST, None, None, 0, sum(row.diverged for row in rows))
+    return replace((min if higher else max)(reached, key=lambda pair: pair[0])[1], held_out=WORST)
 
 
 def mean_and_error(values: Sequence[float], ddof: int = 1) -> tuple[float | None, float | None]:

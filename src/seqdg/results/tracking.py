@@ -14,14 +14,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from glob import escape
-from itertools import groupby
-from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqdg.base import UsageError, replace_folder, unknown
-from seqdg.results.criteria import CRITERIA, choose_usual, find_unit
-from seqdg.results.record import Record, list_ends
+from seqdg.results.criteria import CRITERIA, find_unit
+from seqdg.results.record import Record, find_usual_criterion_in, list_ends
 from seqdg.results.select import average_finite, select_outcomes
 from seqdg.results.summary import AVERAGE, Cell, format_cell, summarize
 
@@ -31,12 +29,11 @@ MOST = 1000  # metrics that MLflow takes at once
 
 
 class Point(NamedTuple):
-    """A value of a curve, such as that of `held_out/accuracy`."""
+    """The values of all curves at one step, by their names, such as `held_out/accuracy`."""
 
     step: int
     time: float  # seconds since 1970, as if all steps took the same time
-    name: str
-    value: float
+    values: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ class Table:
 
 def make_table(records: Sequence[Record], rule: str) -> Table:
     """Return the table of these records, as the rule selects."""
-    criterion = choose_usual({name for r in records for e in r.history[-1:] for name in e.held_out})
+    criterion = find_usual_criterion_in(records)
     unit = CRITERIA[criterion]
     cells = summarize(select_outcomes(records, rule, criterion), unit.factor, unit.higher_is_better)
     title = f"{unit.title} on the held-out domain: mean ± standard error, selected by {rule}."
@@ -78,25 +75,19 @@ def list_points(record: Record) -> list[Point]:
     """List the training loss, the criteria on each held-out domain, and their means over the sources, by step."""
     last = record.history[-1].step if record.history else len(record.losses)
     ends = list_ends(last, len(record.losses)) if record.losses else []
-    values = [(step, "loss", loss) for step, loss in zip(ends, record.losses, strict=True)]
+    steps = {end: {"loss": loss} for end, loss in zip(ends, record.losses, strict=True)}
     for e in record.history:
-        values += [(e.step, f"source/{name}", average_finite(v)) for name, v in e.source.items()]
+        values = steps.setdefault(e.step, {})
+        values |= {f"source/{name}": average_finite(v) for name, v in e.source.items()}
         for i, domain in enumerate(record.held_out):
             part = "held_out" if len(record.held_out) == 1 else f"held_out/{_make_safe(domain)}"
-            values += [(e.step, f"{part}/{name}", v[i]) for name, v in e.held_out.items()]
-    values.sort(key=itemgetter(0))
+            values |= {f"{part}/{name}": v[i] for name, v in e.held_out.items()}
     start = _find_start(record)
-    return [Point(step, start + record.seconds * step / last, name, value) for step, name, value in values]
+    return [Point(step, start + record.seconds * step / last, steps[step]) for step in sorted(steps)]
 
 
 def _find_start(record: Record) -> float:
     return record.finished - record.seconds
-
-
-def _list_steps(record: Record) -> list[tuple[int, float, dict[str, float]]]:
-    """List the values of all curves by step."""
-    steps = groupby(list_points(record), attrgetter("step", "time"))
-    return [(*at, {point.name: point.value for point in points}) for at, points in steps]
 
 
 def name_trial(record: Record) -> str:
@@ -162,7 +153,7 @@ class TensorBoardTracker(Tracker):
         about = {name: x if isinstance(x, plain) else str(x) for name, x in _describe(record).items()}
         start = _find_start(record)
         events = [(0, start, hparams_pb(about, record.key, start))]
-        events += [(step, time, _make_scalars(values)) for step, time, values in _list_steps(record)]
+        events += [(step, time, _make_scalars(values)) for step, time, values in list_points(record)]
         self._write(name_trial(record), events, record.key)
 
     def show(self, table: Table) -> None:
@@ -215,18 +206,18 @@ class MLflowTracker(Tracker):
         self._runs: dict[str, list[str]] = {}  # of earlier calls, by the key of the trial
 
     def list_known(self) -> set[str]:
-        known, token = set(), None
-        while True:
+        known: set[str] = set()
+        token: str | None = ""
+        while token is not None:
             page = self._client.search_runs(
-                [self._experiment], f"tags.`{RUN}` = '{self._directory}'", max_results=MOST, page_token=token
+                [self._experiment], f"tags.`{RUN}` = '{self._directory}'", max_results=MOST, page_token=token or None
             )
             for run in page:
                 key = run.data.tags[KEY]
                 self._runs.setdefault(key, []).append(run.info.run_id)
                 known |= {key} if run.info.status == "FINISHED" else set()
-            token = page.token
-            if not token:
-                return known
+            token = page.token or None
+        return known
 
     def _create(self, key: str, name: str, started: float | None = None, **tags: str) -> str:
         """Make a run in place of any of this key."""
@@ -243,9 +234,10 @@ class MLflowTracker(Tracker):
         tags = {name: about[name] for name in ("algorithm", "held_out", "seed")}
         run = self._create(record.key, name_trial(record), _find_start(record), status=record.status, **tags)
         metrics = [
-            Metric(point.name, point.value, round(1000 * point.time), point.step)
-            for point in list_points(record)
-            if math.isfinite(point.value)
+            Metric(name, value, round(1000 * time), step)
+            for step, time, values in list_points(record)
+            for name, value in values.items()
+            if math.isfinite(value)
         ]
         self._client.log_batch(run, params=[Param(name, value) for name, value in about.items()])
         for start in range(0, len(metrics), MOST):
@@ -307,7 +299,7 @@ class WandbTracker(Tracker):
         run = self._begin(
             record.key, name_trial(record), {**_describe(record), "status": record.status}, record.algorithm
         )
-        for step, _, values in _list_steps(record):
+        for step, _, values in list_points(record):
             run.log(values, step=step)
         run.finish()
         with self._list.open("a") as file:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from seqdg.base import UsageError, read_fields, read_value, unknown
-from seqdg.results import FAILED, Record, RecordSource, has_run, open_run
+from seqdg.results import FAILED, InnerTrials, Record, RecordSource, has_run, open_run, score_candidate
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -145,7 +145,7 @@ class Study:
     title: str
     parts: tuple[Part, ...]
     hypotheses: tuple[Hypothesis, ...]
-    published: Path | None
+    published: Path | None = None
     sequential: tuple[str, ...] = ()  # algorithms that count as sequential, for the best against the best of the rest
     path: Path = field(default=Path("study.toml"))
 
@@ -179,64 +179,47 @@ def load_study(path: Path) -> Study:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}.") from None
-    known = ("title", "published", "sequential", "defaults", "parts", "hypotheses")
-    for name in content:
-        if name not in known:
-            raise unknown("part", name, known, owner=str(path))
-    defaults = read_value(content.get("defaults", {}), "table", f"[defaults] of {path}")
-    parts = tuple(_read_part({**defaults, **table}, path) for table in _read_list(content, "parts", path))
+    defaults = read_value(content.pop("defaults", {}), "table", f"[defaults] of {path}")
+    tables = {name: content.pop(name, []) for name in ("parts", "hypotheses")}
+    for name, some in tables.items():
+        if not isinstance(some, list):
+            raise UsageError(f"{name} in {path} must be a list of tables: [[{name}]].")
+    values = read_fields(Study, content, str(path), but=(*tables, "path"), also=("defaults", *tables))
+    if "published" in values:
+        values["published"] = (path.parent / values["published"]).resolve()
+    parts = tuple(_read_part({**defaults, **table}, path) for table in tables["parts"])
     names = [part.name for part in parts]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise UsageError(f"{path} has two parts named '{twice}'. Rename one.")
-    folder = content.get("published")
-    study = Study(
-        title=read_value(content.get("title", path.stem), "str", f"The title of {path}"),
-        parts=parts,
-        hypotheses=tuple(_read_hypothesis(table, path) for table in _read_list(content, "hypotheses", path)),
-        published=None if folder is None else (path.parent / read_value(folder, "str", "published")).resolve(),
-        sequential=read_value(content.get("sequential", ()), "tuple[str, ...]", f"sequential in {path}"),
-        path=path,
-    )
+    hypotheses = tuple(_read_hypothesis(table, path) for table in tables["hypotheses"])
+    study = Study(**{"title": path.stem, **values}, parts=parts, hypotheses=hypotheses, path=path)
     _check_kinds(study)
     return study
 
 
-def _read_list(content: Mapping[str, Any], name: str, path: Path) -> list[Any]:
-    tables = content.get(name, [])
-    if not isinstance(tables, list):
-        raise UsageError(f"{name} in {path} must be a list of tables: [[{name}]].")
-    return tables
-
-
 def _read_part(table: Mapping[str, Any], path: Path) -> Part:
     owner = f"the part {table.get('name', '')!r} of {path}"
-    values = read_fields(Part, table, owner)
-    for name in ("name", "benchmark", "algorithms"):
+    return Part(**_require(read_fields(Part, table, owner), ("name", "benchmark", "algorithms"), owner))
+
+
+def _require(values: dict[str, Any], names: Sequence[str], owner: str) -> dict[str, Any]:
+    for name in names:
         if name not in values:
             raise UsageError(f"There is no {name} in {owner}.")
-    return Part(**values)
+    return values
 
 
 def _read_hypothesis(table: Any, path: Path) -> Hypothesis:
     owner = f"a hypothesis of {path}"
-    values = dict(read_value(table, "table", owner))
-    known = ("name", "says", "better", "worse", "margin", "beside")
-    for name in values:
-        if name not in known:
-            raise unknown("key", name, known, owner=f"A hypothesis of {path}")
-    beside = values.get("beside", [])
-    if not isinstance(beside, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in beside):
+    about = dict(read_value(table, "table", owner))
+    better, worse, beside = (about.pop(name, None) for name in ("better", "worse", "beside"))
+    if not isinstance(beside or [], list) or not all(isinstance(p, list) and len(p) == 2 for p in beside or ()):
         raise UsageError(f"beside in {owner} must be a list of pairs: [['KIND: ALGORITHM', 'KIND: ALGORITHM'], ...].")
-    pairs = [(values.get("better"), values.get("worse")), *beside]
+    values = read_fields(Hypothesis, about, owner, ("comparison", "beside"), ("better", "worse", "beside"))
+    pairs = [(better, worse), *(beside or ())]
     comparison, *others = [Comparison(*(_read_side(text, owner) for text in pair)) for pair in pairs]
-    return Hypothesis(
-        name=read_value(values.get("name"), "str", f"The name of {owner}"),
-        says=read_value(values.get("says"), "str", f"says in {owner}"),
-        comparison=comparison,
-        margin=read_value(values.get("margin", 0.0), "float", f"margin in {owner}"),
-        beside=tuple(others),
-    )
+    return Hypothesis(**_require(values, ("name", "says"), owner), comparison=comparison, beside=tuple(others))
 
 
 def _read_side(text: Any, owner: str) -> Side:
@@ -262,6 +245,11 @@ def find_runs(study: Study, part: Part, folder: str, out: Path | None) -> list[R
     roots = [root for root in (out, study.published) if root is not None]
     directories = [root / part.name / folder for root in roots]
     return [open_run(directory) for directory in directories if has_run(directory)]
+
+
+def score_source(record: Record) -> float:
+    """Return the accuracy on source validation at the step that is best there."""
+    return score_candidate(record, InnerTrials(()), "source-val", CRITERION)
 
 
 def collect_records(runs: Iterable[RecordSource], criterion: str | None = None) -> dict[str, Record]:

@@ -13,11 +13,10 @@ from statistics import fmean, stdev
 from typing import Any
 
 from seqdg.base import unknown
-from seqdg.report import Figure, Panel, Style, draw_rows, make_row
+from seqdg.report import Figure, Panel, Style, align_columns, draw_rows, make_row
 from seqdg.results import (
     DONE,
     LEVEL,
-    InnerTrials,
     PairKey,
     Pooled,
     Record,
@@ -28,7 +27,6 @@ from seqdg.results import (
     format_p,
     pool_sets,
     pool_sizes,
-    score_candidate,
     select_outcomes,
 )
 from seqdg.study.definition import (
@@ -43,6 +41,7 @@ from seqdg.study.definition import (
     Study,
     collect_records,
     find_runs,
+    score_source,
 )
 
 USUAL = "source-val"  # the rule of the answers
@@ -102,15 +101,13 @@ Parts = Mapping[tuple[str, str], PartScores]  # by set and kind
 
 
 def _score(records: Sequence[Record], select: str) -> Scores:
-    scores, diverged = Scores({}, {}, frozenset()), set()
-    for outcome in select_outcomes(records, select, CRITERION):
-        if outcome.value is None:
-            diverged.add(outcome.held_out)
-            continue
-        source = score_candidate(outcome.record, InnerTrials(()), USUAL, CRITERION)
-        scores.held_out[outcome.held_out, outcome.seed] = 100 * outcome.value
-        scores.source[outcome.held_out, outcome.seed] = 100 * source
-    return replace(scores, diverged=frozenset(diverged))
+    outcomes = select_outcomes(records, select, CRITERION)
+    known = {(o.held_out, o.seed): (o.value, o.record) for o in outcomes if o.value is not None}
+    return Scores(
+        {pair: 100 * value for pair, (value, _) in known.items()},
+        {pair: 100 * score_source(r) for pair, (_, r) in known.items()},
+        frozenset(o.held_out for o in outcomes if o.value is None),
+    )
 
 
 def pair_scores(better: Mapping[PairKey, float], worse: Mapping[PairKey, float]) -> dict[PairKey, float]:
@@ -391,8 +388,7 @@ def _draw(rows: Sequence[tuple[str, ...]], mark: bool) -> list[str]:
     """Draw a table whose first row is its head."""
     if mark:
         return [f"| {' | '.join(row)} |" for row in (rows[0], ("---",) * len(rows[0]), *rows[1:])]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join(x.ljust(w) for x, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [line.rstrip() for line in align_columns(rows, left=len(rows[0]))]
 
 
 def _count_names(chosen: Mapping[str, str]) -> str:

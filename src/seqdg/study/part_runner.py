@@ -11,61 +11,18 @@ import math
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from seqdg import bench, results
 from seqdg.base import Folder, UsageError
-from seqdg.bench import (
-    Benchmark,
-    Candidate,
-    Executor,
-    ExecutorChoice,
-    Request,
-    Session,
-    Task,
-    Trial,
-    check_code,
-    check_versions,
-    choose_compiled,
-    choose_executor,
-    count_files,
-    execute,
-    load_benchmark,
-    plan_trials,
-    read_codes,
-    refuse_changed,
-    remove_checkpoints,
-    show_progress,
-)
 from seqdg.core import build, describe_settings
 from seqdg.data import BUNDLED, write_prepared
 from seqdg.nets import Net, get_published_dropout
 from seqdg.report import align_columns
-from seqdg.results import (
-    CLASSES,
-    DOMAINS,
-    DONE,
-    EVALUATIONS,
-    FAILED,
-    FILE,
-    TRIALS,
-    Evaluation,
-    InnerTrials,
-    Record,
-    RunningGroup,
-    RunProgress,
-    Store,
-    average_finite,
-    format_duration,
-    lock_directory,
-    make_directory,
-    open_run,
-    pack,
-    score_candidate,
-)
 from seqdg.study.definition import (
     COSINE,
     CRITERION,
@@ -76,6 +33,7 @@ from seqdg.study.definition import (
     Study,
     collect_records,
     find_runs,
+    score_source,
 )
 from seqdg.training import Saving
 
@@ -147,33 +105,26 @@ class OutOfTime(Exception):
     """The minutes are over; what is stored stays, and the rest can follow."""
 
 
-def run_study(study: Study, parts: Sequence[Part], where: StudyWhere) -> list[Record]:
+def run_study(study: Study, parts: Sequence[Part], where: StudyWhere) -> list[results.Record]:
     """Run what is missing of these parts; return the records that failed. `OutOfTime` says that not all was run."""
-    executor, device = choose_executor(ExecutorChoice(workers=where.workers), where.device)
+    executor, device = bench.choose_executor(bench.ExecutorChoice(workers=where.workers), where.device)
     clock = Clock(where.minutes, executor.slots)
     _refuse_changed_code(study, parts, where.out)
-    failed: list[Record] = []
+    failed: list[results.Record] = []
     for part in parts:
-        directory = where.out / part.name
-        make_directory(directory)
-        with lock_directory(directory), ExitStack() as stack:
-            stores = {folder: open_store(study, part, folder, where) for folder in part.folders}
-            for store in stores.values():
-                stack.callback(store.close)
+        with results.lock_directory(where.out / part.name), ExitStack() as stack:
+            stores = {f: stack.enter_context(closing(open_store(study, part, f, where))) for f in part.folders}
             failed += PartRunner(part, where, stores, executor, device, clock).run()
     return failed
 
 
 def _refuse_changed_code(study: Study, parts: Sequence[Part], out: Path) -> None:
     """Refuse code of the user's own that has changed since any part got trials of it, as answers compare parts."""
-    codes = read_codes(name for part in parts for name in part.list_algorithms())
+    codes = bench.read_codes(name for part in parts for name in part.list_algorithms())
     for directory in [out / part.name / folder for part in study.parts for folder in part.folders if codes]:
-        if (directory / FILE).is_file():
-            store = Store.open(directory)
-            try:
-                refuse_changed(store, directory, codes)
-            finally:
-                store.close()
+        if (directory / results.FILE).is_file():
+            with closing(results.Store.open(directory)) as store:
+                bench.refuse_changed(store, directory, codes)
 
 
 def restore_parts(study: Study, parts: Sequence[Part], where: StudyWhere) -> int:
@@ -181,21 +132,19 @@ def restore_parts(study: Study, parts: Sequence[Part], where: StudyWhere) -> int
     count = 0
     for part in parts:
         for folder in part.folders:
-            make_directory(where.out / part.name / folder)
-            store = open_store(study, part, folder, where)
-            count += len(store.finished())
-            store.close()
+            with closing(open_store(study, part, folder, where)) as store:
+                count += len(store.finished())
     return count
 
 
-def open_store(study: Study, part: Part, folder: str, where: StudyWhere) -> Store:
+def open_store(study: Study, part: Part, folder: str, where: StudyWhere) -> results.Store:
     """Open a run directory of a part, and copy what it lacks from the published records, with its groups."""
     directory = where.out / part.name / folder
-    store = Store.create(directory, make_benchmark(part, where.data).name)
-    check_versions(store, directory)
+    store = results.Store.create(directory, make_benchmark(part, where.data).name)
+    bench.check_versions(store, directory)
     published = None if study.published is None else study.published / part.name / folder
-    if published is not None and (published / TRIALS).is_file():
-        archive, done = open_run(published), store.finished()
+    if published is not None and (published / results.TRIALS).is_file():
+        archive, done = results.open_run(published), store.finished()
         groups, new = archive.groups(), [record for record in archive.records() if record.key not in done]
         if new:
             store.begin({record.key: groups.get(record.key, "") for record in new})
@@ -209,40 +158,40 @@ class PartRunner:
 
     part: Part
     where: StudyWhere
-    stores: Mapping[str, Store]
-    executor: Executor
+    stores: Mapping[str, results.Store]
+    executor: bench.Executor
     device: str
     clock: Clock
 
-    def run(self) -> list[Record]:
+    def run(self) -> list[results.Record]:
         """Search, choose, and run the trials; return the records that failed."""
         benchmark = make_benchmark(self.part, self.where.data)
         task = benchmark.make_task(self.where.data, held_out=self.part.held_out or None)
-        with count_files("reading images") as progress:
+        with bench.count_files("reading images") as progress:
             dataset = task.dataset(progress)
         for store in self.stores.values():
-            store.set_meta(CLASSES, json.dumps([str(name) for name in dataset.classes]))
-            store.set_meta(DOMAINS, json.dumps(list(dataset.domains)))
+            store.set_meta(results.CLASSES, json.dumps([str(name) for name in dataset.classes]))
+            store.set_meta(results.DOMAINS, json.dumps(list(dataset.domains)))
         maker = TrialMaker(self.part, benchmark, task)
-        failed: list[Record] = []
-        chosen: Mapping[Choice, Candidate] = {}
+        failed: list[results.Record] = []
+        chosen: Mapping[Choice, bench.Candidate] = {}
         if self.part.searches:
             searched = maker.list_search()
             failed = self._train(searched, task, maker.net)
             chosen = maker.choose(searched, self.stores[SEARCH].records(CRITERION))
         return failed + self._train(maker.list_trials(chosen), task, maker.net)
 
-    def _train(self, entries: Sequence[Entry], task: Task, net: Net) -> list[Record]:
+    def _train(self, entries: Sequence[Entry], task: bench.Task, net: Net) -> list[results.Record]:
         if not entries:
             return []
         for folder, store in self.stores.items():
             directory = self.where.out / self.part.name / folder
-            check_code(store, directory, [e.trial for e in entries if e.folder == folder])
+            bench.check_code(store, directory, [e.trial for e in entries if e.folder == folder])
         finished = {key for store in self.stores.values() for key in store.finished()}
-        planned = plan_trials(task, [e.trial for e in entries], net, self.device, finished, most=TOGETHER)
+        planned = bench.plan_trials(task, [e.trial for e in entries], net, self.device, finished, most=TOGETHER)
         order = {trial.key: i for i, trial in enumerate(planned.trials)}  # seed by seed; groups come by algorithm
         missing = sorted(planned.missing, key=lambda group: order[group.trials[0].key])
-        planned = choose_compiled(replace(planned, missing=tuple(missing)), self.device)
+        planned = bench.choose_compiled(replace(planned, missing=tuple(missing)), self.device)
         left = sum(len(g.trainings) for g in planned.missing)
         total = sum(len(g.trainings) for g in planned.groups)
         what = "search" if entries[0].folder == SEARCH else "trials"
@@ -252,18 +201,18 @@ class PartRunner:
         self.clock.start_group()
         sink = Routed(self.stores, {e.trial.key: e.folder for e in entries}, self.clock)
         files = Folder((self.where.out / self.part.name).resolve())
-        remove_checkpoints(files, finished)
+        bench.remove_checkpoints(files, finished)
         saving = Saving(files=files, checkpoint=CHECKPOINT, digests=False, criteria=(CRITERION,))
-        session = Session(task, self.device, saving)
-        with show_progress(self.part.name) as show:
-            return execute(planned, session, self.executor, sink, show=show)
+        session = bench.Session(task, self.device, saving)
+        with bench.show_progress(self.part.name) as show:
+            return bench.execute(planned, session, self.executor, sink, show=show)
 
 
 @dataclass(frozen=True)
 class Routed:
     """A sink that puts each record into the run directory that it belongs to, until time is over."""
 
-    stores: Mapping[str, Store]
+    stores: Mapping[str, results.Store]
     folders: Mapping[str, str]  # of trials, by key
     clock: Clock
 
@@ -273,12 +222,12 @@ class Routed:
             if mine:
                 store.begin(mine)
 
-    def note(self, run: RunProgress, running: Iterable[RunningGroup]) -> None:
+    def note(self, run: results.RunProgress, running: Iterable[results.RunningGroup]) -> None:
         next(iter(self.stores.values())).note(run, running)
         self.clock.check_meanwhile()
 
-    def add(self, records: Iterable[Record], group: str = "") -> None:
-        by_folder: dict[str, list[Record]] = {}
+    def add(self, records: Iterable[results.Record], group: str = "") -> None:
+        by_folder: dict[str, list[results.Record]] = {}
         for record in records:
             by_folder.setdefault(self.folders[record.key], []).append(make_lean(record))
         for folder, some in by_folder.items():
@@ -289,7 +238,7 @@ class Routed:
 def prepare_data(parts: Sequence[Part], data: Path | None, folder: Path) -> Iterator[Path]:
     """Write the data sets of these parts, but for images and bundled ones, as files that numpy alone reads."""
     for name in dict.fromkeys(part.benchmark for part in parts):
-        benchmark = load_benchmark(name)
+        benchmark = bench.load_benchmark(name)
         if benchmark.data.get("format") != "images" and benchmark.data.get("format") not in BUNDLED:
             yield write_prepared(benchmark.make_task(data).dataset(), folder, benchmark.name)
 
@@ -298,7 +247,7 @@ def prepare_data(parts: Sequence[Part], data: Path | None, folder: Path) -> Iter
 class Entry:
     """A trial of a part, and the run directory that its record belongs to."""
 
-    trial: Trial
+    trial: bench.Trial
     folder: str
     name: str  # of its algorithm, without an average
     view: str = PLAIN  # or the average
@@ -313,18 +262,18 @@ class Entry:
 class TrialMaker:
     """Makes the trials of a part."""
 
-    def __init__(self, part: Part, benchmark: Benchmark, task: Task) -> None:
+    def __init__(self, part: Part, benchmark: bench.Benchmark, task: bench.Task) -> None:
         self.part, self.task = part, task
         dataset = task.dataset()
         fixed = benchmark.fix_split(dataset)
         shape = (dataset.shape[0], task.size, task.size) if dataset.is_image and task.size else dataset.shape
-        request = Request(
+        request = bench.Request(
             part.algorithms, part.held_out or None, part.trials, part.steps or None, settings=part.settings,
             search=part.draws, precision=part.precision or None,
         )  # fmt: skip
         candidates = fixed.list_candidates(request, dataset.domains, shape)
         self.folds, self.seeds = fixed.list_held_out(request, dataset.domains), fixed.list_seeds(request)
-        self.candidates: dict[str, list[Candidate]] = {}  # by algorithm
+        self.candidates: dict[str, list[bench.Candidate]] = {}  # by algorithm
         for candidate in candidates:
             self.candidates.setdefault(candidate.name, []).append(candidate)
         if part.rates:
@@ -350,13 +299,13 @@ class TrialMaker:
             for view in ((PLAIN, LEADER) if part.averages and schedule == "constant" else (PLAIN,))
         ]  # fmt: skip
 
-    def choose(self, searched: Sequence[Entry], records: Sequence[Record]) -> dict[Choice, Candidate]:
+    def choose(self, searched: Sequence[Entry], records: Sequence[results.Record]) -> dict[Choice, bench.Candidate]:
         """Choose a candidate for each algorithm, schedule, view and fold, by the fold's own source validation.
 
         Another fold's would have rows of this one's held-out domain. Where trials of an algorithm failed, nothing is
         chosen for it.
         """
-        by_key = {record.key: record for record in records if record.status != FAILED}
+        by_key = {record.key: record for record in records if record.status != results.FAILED}
         failed = {entry.name for entry in searched if entry.trial.key not in by_key}
         for name in failed:
             say(f"{self.part.name}: the search of {name} failed, and its trials are left out.")
@@ -364,15 +313,14 @@ class TrialMaker:
         for entry in searched:
             if entry.name not in failed:
                 record = by_key[entry.trial.key]
-                done = record.status == DONE
-                score = score_candidate(record, InnerTrials(()), "source-val", CRITERION) if done else -1.0
+                score = score_source(record) if record.status == results.DONE else -1.0
                 scores.setdefault(entry.choice, {})[entry.draw] = score
         return {
             choice: self.candidates[choice[0]][max(by_draw, key=lambda draw: (by_draw[draw], -draw))]
             for choice, by_draw in scores.items()
         }
 
-    def list_trials(self, chosen: Mapping[Choice, Candidate]) -> list[Entry]:
+    def list_trials(self, chosen: Mapping[Choice, bench.Candidate]) -> list[Entry]:
         """List the trials: plain weights with the settings chosen by plain records, averages with those chosen by
         averaged ones. Seed by seed, so that a part that is cut short has whole seeds."""
         entries, known = [], {choice[0] for choice in chosen} if self.part.searches else set(self.part.algorithms)
@@ -386,7 +334,7 @@ class TrialMaker:
                         entries.append(Entry(self._make(best, schedule, view, fold, seed), folder, name, view))
         return entries
 
-    def _make(self, candidate: Candidate, schedule: str, view: str, fold: Fold, seed: int) -> Trial:
+    def _make(self, candidate: bench.Candidate, schedule: str, view: str, fold: Fold, seed: int) -> bench.Trial:
         """Make a trial of a candidate under a schedule, with plain or averaged weights."""
         name, settings = candidate.name, dict(candidate.settings)
         if view != PLAIN:
@@ -396,13 +344,13 @@ class TrialMaker:
         return self.task.make_trial(name, settings, protocol, fold, seed, weights=self.weights, net=candidate.net)
 
 
-def _change(candidate: Candidate, **fields: Any) -> Candidate:
+def _change(candidate: bench.Candidate, **fields: Any) -> bench.Candidate:
     return replace(candidate, protocol=replace(candidate.protocol, **fields))
 
 
-def make_benchmark(part: Part, data: Path | None) -> Benchmark:
+def make_benchmark(part: Part, data: Path | None) -> bench.Benchmark:
     """Make the benchmark that a part runs: its own, with what the part says in place of what it says."""
-    benchmark = load_benchmark(part.benchmark)
+    benchmark = bench.load_benchmark(part.benchmark)
     names = ("evaluations", "batch", "optimizer", "lr", "path")
     changes = {name: getattr(part, name) for name in names if getattr(part, name)}
     if part.weight_decay >= 0:
@@ -424,14 +372,15 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def make_lean(record: Record) -> Record:
+def make_lean(record: results.Record) -> results.Record:
     """Keep what tables and curves of a study need: per evaluation the criteria on the held-out domain and their means
     over the sources; the two parts of the held-out rows after the last step alone; no loss curve."""
 
     def shorten(source: Mapping[str, list[float]]) -> dict[str, list[float]]:
-        return {c: v if c == CRITERION and len(v) <= SOURCES else [average_finite(v)] for c, v in source.items()}
+        whole = {c: v for c, v in source.items() if c == CRITERION and len(v) <= SOURCES}
+        return {c: whole.get(c, [results.average_finite(v)]) for c, v in source.items()}
 
-    def keep(e: Evaluation, is_last: bool) -> Evaluation:
+    def keep(e: results.Evaluation, is_last: bool) -> results.Evaluation:
         lean = replace(e, source=shorten(e.source))
         return lean if is_last else replace(lean, held_out_fifth={}, held_out_rest={})
 
@@ -449,12 +398,12 @@ def publish_parts(study: Study, parts: Sequence[Part], out: Path) -> Iterator[st
     for part in parts:
         for folder in part.folders:
             directory, target = out / part.name / folder, study.published / part.name / folder
-            if not (directory / FILE).is_file():
+            if not (directory / results.FILE).is_file():
                 continue
-            run = open_run(directory)
+            run = results.open_run(directory)
             if run.statuses():
-                pack([(directory, run)], target, criteria=[CRITERION])
-                size = sum((target / name).stat().st_size for name in (TRIALS, EVALUATIONS)) / 1e6
+                results.pack([(directory, run)], target, criteria=[CRITERION])
+                size = sum((target / name).stat().st_size for name in (results.TRIALS, results.EVALUATIONS)) / 1e6
                 yield f"{len(run.statuses())} trials of {part.name} ({folder}) in {target}, {size:.2f} MB."
             run.close()
 
@@ -495,13 +444,13 @@ def describe_plan(study: Study, parts: Sequence[Part], out: Path | None, data: P
     return "\n".join([*head, f"{RECORDS}{published}.", f"{TIME} --workers says: {max(1, workers)}."])
 
 
-def _count_folds(part: Part, benchmark: Benchmark) -> int:
+def _count_folds(part: Part, benchmark: bench.Benchmark) -> int:
     """Count the domains that are held out: those that are named, or all, by their counts or the rows themselves."""
     named = part.held_out or benchmark.held_out or benchmark.data.get("domains") or benchmark.data.get("counts")
     return len(named or benchmark.make_task(None).dataset().domains)
 
 
-def _estimate_time(left: float, part: Part, records: Sequence[Record]) -> str:
+def _estimate_time(left: float, part: Part, records: Sequence[results.Record]) -> str:
     """Say how long the trainings that are left to each process take, by the mean of those that are done.
 
     A training that diverged ended early. One that gives plain and averaged weights has a record of each, with the
@@ -509,6 +458,6 @@ def _estimate_time(left: float, part: Part, records: Sequence[Record]) -> str:
     """
     if not left:
         return "none"
-    done = [r for r in records if r.status == DONE]
+    done = [r for r in records if r.status == results.DONE]
     plain = [r for r in done if r.algorithm.rpartition("+")[2] not in part.averages]
-    return format_duration(left * fmean(r.seconds for r in plain or done)) if done else "unknown"
+    return results.format_duration(left * fmean(r.seconds for r in plain or done)) if done else "unknown"

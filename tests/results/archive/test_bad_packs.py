@@ -12,7 +12,7 @@ from pyarrow import parquet
 from command import seqdg
 from seqdg.base import UsageError
 from seqdg.report import Results
-from seqdg.results import EVALUATIONS, TRIALS, Store, archive, open_run, pack
+from seqdg.results import EVALUATIONS, TRIALS, Store, open_run, pack, runs
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_file_of_another_kind_is_no_run(tmp_path):
 
 
 def test_a_newer_format_is_named(packed, monkeypatch):
-    monkeypatch.setattr(archive, "VERSION", 1)
+    monkeypatch.setattr(runs, "FORMAT_VERSION", 1)
     with pytest.raises(UsageError, match="was written in format 2, and this version of seqdg reads format 1"):
         open_run(packed)
 
