@@ -19,7 +19,7 @@ from seqdg.base import Folder, UsageError
 from seqdg.bench import ArrayLearner, Group, Request, run
 from seqdg.cli import complete_words
 from seqdg.results import Record, select_step, write_predictions
-from seqdg.training import Saving, measure_predictions, predict_domains
+from seqdg.training import Saving, measure_predictions
 
 # So large a rate that the last step is not the best one of every trial.
 REQUEST = Request(
@@ -67,7 +67,7 @@ def test_the_chosen_weights_are_those_of_the_step_that_source_validation_chose(
         assert read_step(folder / "weights" / f"{record.key}.chosen.safetensors") == chosen.step
         stack = build_stack([trials[record.key]])
         weights = load_file(folder / "weights" / f"{record.key}.chosen.safetensors")
-        predicted = predict_domains(stack, {name: value[None] for name, value in weights.items()})
+        predicted = stack.predict_domains({name: value[None] for name, value in weights.items()})
         again = measure_predictions(predicted, len(stack.jobs[0].split.validation), chosen.step)[0]
         assert again.held_out["accuracy"] == pytest.approx(chosen.held_out["accuracy"], abs=0.003)
         assert again.source["log_loss"] == pytest.approx(chosen.source["log_loss"], rel=1e-4)

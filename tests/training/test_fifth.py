@@ -13,7 +13,7 @@ import torch
 from digits import TASK, build_stack, make_plan, train
 from seqdg.bench import ArrayLearner, Group, Request
 from seqdg.training import split_rows
-from seqdg.training.evaluation import evaluate_stack, predict_domains
+from seqdg.training.trainer import evaluate_stack
 
 REQUEST = Request(algorithms=["agg"], held_out=["0", "30"], trials=2, steps=4)
 
@@ -37,7 +37,7 @@ def test_the_parts_are_measured_on_the_rows_that_they_name(algorithm: str) -> No
     stack = build_stack(trials)
     deployed = stack.deploy(state := stack.advance(stack.start(), 3))
     evaluations = evaluate_stack(stack, state, deployed)
-    held_out = predict_domains(stack, deployed)[-1]
+    held_out = stack.predict_domains(deployed)[-1]
     assert held_out.rows is not None
     for i, (trial, e) in enumerate(zip(trials, evaluations, strict=True)):
         fifth = set(split_rows(TASK.dataset(), trial.protocol, trial.held_out, trial.seed).fifth[0].tolist())

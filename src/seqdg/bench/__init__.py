@@ -46,16 +46,22 @@ if TYPE_CHECKING:
         list_learners,
     )
     from seqdg.bench.planning import Plan, choose_compiled, plan_trials, time_groups
-    from seqdg.bench.reruns import Repeat, pick_records, refuse_changed_code, rerun
-    from seqdg.bench.running import (
-        FailedTrials,
+    from seqdg.bench.reruns import (
+        Repeat,
         check_code,
-        check_versions,
-        default_directory,
-        describe_failures,
+        make_session,
+        pick_records,
         read_code,
         read_codes,
         refuse_changed,
+        refuse_changed_code,
+        rerun,
+    )
+    from seqdg.bench.running import (
+        FailedTrials,
+        check_versions,
+        default_directory,
+        describe_failures,
         run,
         run_benchmark,
     )

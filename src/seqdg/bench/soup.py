@@ -51,7 +51,6 @@ from seqdg.training import (
     measure_predictions,
     name_device,
     pool_outputs,
-    predict_domains,
 )
 
 KINDS = {"uniform": "soup", "greedy": "greedy-soup", "ensemble": "ensemble"}  # and what follows an algorithm's name
@@ -220,7 +219,7 @@ class Mixer:
         def evaluate(chosen: Sequence[Params]) -> tuple[Evaluation, Params]:
             soup = stack.recalibrate({n: w[None].to(stack.inputs.device) for n, w in mean_weights(chosen).items()})
             split, step = stack.jobs[0].split, mixture.members[0].history[-1].step
-            parts = predict_domains(stack, soup)
+            parts = stack.predict_domains(soup)
             evaluation = measure_predictions(parts, len(split.validation), step, split.held_out_at_once)[0]
             return evaluation, {name: w[0].cpu().contiguous() for name, w in soup.items()}
 
@@ -253,7 +252,7 @@ class Mixer:
             stack = self._build_stack(member)
             split = split or stack.jobs[0].split._replace(validation=())
             test = Stack(stack.net, stack.inputs, [replace(stack.jobs[0], split=split)])
-            each.append(predict_domains(test, {n: w[None].to(stack.inputs.device) for n, w in its.items()}))
+            each.append(test.predict_domains({n: w[None].to(stack.inputs.device) for n, w in its.items()}))
         mean = [
             parts[0]._replace(logits=pool_outputs(torch.cat([p.logits for p in parts]), len(parts)))
             for parts in zip(*each, strict=True)

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from seqdg.data import Scaling, scale_to_unit
-from seqdg.training.metrics import Groups
 
 AHEAD = 3  # batches gathered before they are asked for
 SPARE = 0.5  # of the device's free memory: left to the net and its gradients
@@ -29,6 +28,13 @@ class Transform(Protocol):
     def train(self, x: Tensor, key: Tensor) -> Tensor: ...
 
     def serve(self, x: Tensor) -> Tensor: ...
+
+
+class Groups(NamedTuple):
+    """The group of each row, where the data have groups beside their domains."""
+
+    number: Tensor  # (trial, row) from 0, or (row,) of a whole data set
+    total: int  # of groups in the whole data set
 
 
 class TargetScale(NamedTuple):

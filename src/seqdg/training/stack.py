@@ -23,6 +23,7 @@ from seqdg.core import Algorithm, Number, SharedTraining, collect_numbers, with_
 from seqdg.nets import Net
 from seqdg.training.device import use_serving_precision
 from seqdg.training.inputs import Inputs
+from seqdg.training.metrics import DomainPredictions, fit_temperature, pool_outputs
 from seqdg.training.optimizers import OPTIMIZERS, Rates, Slots
 from seqdg.training.protocol import Protocol, choose_optimizer, end_stages
 from seqdg.training.sampler import Sampler, Upcoming
@@ -203,6 +204,35 @@ class Stack:
                 logits.append(self.inputs.restore(outputs))
                 labels.append(y)
         return torch.cat(logits, 1), torch.cat(labels, 1)
+
+    def predict_domains(self, deployed: Params, pooled: bool = True) -> list[DomainPredictions]:
+        """Predict the validation rows of every source, then the rows of every held-out and of every validation domain.
+
+        Where a trial has fewer rows of a domain than another of the stack, or than whole batches of a transductive
+        algorithm, rows of its own fill it up, which do not count: so each trial predicts as it would alone.
+        pooled: as a trial predicts, the members of an ensemble together and, where the protocol says so, calibrated.
+        """
+        rows, counts, masks, fifths = self.evaluated_rows
+        if rows.numel():
+            logits, y = self.predict(deployed, rows)
+        else:  # a net of the user's own may not take 0 rows
+            logits, y = torch.zeros(*rows.shape, 2, device=rows.device), rows.to(self.inputs.y.dtype)
+        if pooled and self.members > 1:  # the members of an ensemble are evaluated on the same rows
+            every = self.members
+            logits, y, rows = pool_outputs(logits, every), y[::every], rows[::every]
+            masks = [mask[::every] for mask in masks]
+            fifths = [None if fifth is None else fifth[::every] for fifth in fifths]
+        if pooled and self.protocol.calibrate and logits.shape[-1] > 1:
+            validation = len(self.jobs[0].split.validation)
+            end, mask = sum(counts[:validation]), torch.cat([*masks[:validation], masks[0][:, :0]], 1)
+            temperature = fit_temperature(logits[:, :end], y[:, :end], mask, self.inputs.find_weights(rows[:, :end]))
+            logits = logits / temperature[:, None, None].to(logits.dtype)
+        split = (torch.split(values, counts, 1) for values in (logits, y, rows))
+        inputs = self.inputs
+        return [
+            DomainPredictions(part, y, mask, rows, fifth, inputs.find_groups(rows), inputs.find_weights(rows))
+            for part, y, rows, mask, fifth in zip(*split, masks, fifths, strict=True)
+        ]
 
     def map_over_trials(self, one: Callable[..., Any]) -> Callable[..., Any]:
         """Make a function of all trials from one of a single trial; tensors in and out have a first axis of trials."""

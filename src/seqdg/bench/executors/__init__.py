@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from seqdg.base import UsageError, count_cores, unknown
+from seqdg.bench.executors.workers import Workers
 
 if TYPE_CHECKING:
     from seqdg.bench.execution import Executor
@@ -69,7 +70,6 @@ def _choose_local(choice: ExecutorChoice, device: str) -> Executor:
     import torch
 
     from seqdg.bench.execution import InProcess
-    from seqdg.bench.executors.workers import Workers
 
     every = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) if device == "cuda" else ()
     devices, each = every or (device,), 1
