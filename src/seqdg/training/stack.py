@@ -22,7 +22,7 @@ from seqdg.base import Episode, Params, private, tree
 from seqdg.core import Algorithm, Number, SharedTraining, collect_numbers, with_numbers
 from seqdg.nets import Net
 from seqdg.training.device import use_serving_precision
-from seqdg.training.inputs import Inputs
+from seqdg.training.inputs import Inputs, to_channels_last
 from seqdg.training.metrics import DomainPredictions, fit_temperature, pool_outputs
 from seqdg.training.optimizers import OPTIMIZERS, Rates, Slots
 from seqdg.training.protocol import Protocol, choose_optimizer, end_stages
@@ -406,7 +406,7 @@ def map_trials(one: Callable[..., Any], trials: int) -> Callable[..., Any]:
 def stack_weights(trials: Sequence[Params], device: torch.device) -> Params:
     """Stack the weights of trials on the device; those of a single trial in the memory order of its inputs."""
     stacked = {name: stack_shared([params[name] for params in trials], device) for name in trials[0]}
-    return stacked if len(trials) > 1 else {name: _to_channels_last(p) for name, p in stacked.items()}
+    return stacked if len(trials) > 1 else {name: to_channels_last(p) for name, p in stacked.items()}
 
 
 def stack_shared(values: Sequence[Tensor], device: torch.device) -> Tensor:
@@ -426,10 +426,3 @@ def _drop_repeats(value: Tensor, repeated: Sequence[int]) -> Tensor:
     for axis in repeated:
         value = value.narrow(axis, 0, 1) if value.shape[axis] else value
     return value
-
-
-def _to_channels_last(p: Tensor) -> Tensor:
-    """Return the weights (1, out, in, height, width) of a convolution in the memory order of its inputs."""
-    if p.dim() != 5:
-        return p
-    return p.squeeze(0).contiguous(memory_format=torch.channels_last).unsqueeze(0)
