@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from command import seqdg
 from digits import TASK, build_stack, make_plan, train
 from seqdg.base import Folder, UsageError
-from seqdg.bench import ArrayLearner, Group, Request, run
+from seqdg.bench import ArrayLearner, Group, Request, Session, run
 from seqdg.cli import complete_words
 from seqdg.results import Record, select_step, write_predictions
 from seqdg.training import Saving, measure_predictions
@@ -200,7 +200,7 @@ class Guess(ArrayLearner):
 
 def test_a_learner_of_arrays_keeps_predictions(tmp_path: Path) -> None:
     (trial,) = make_plan(replace(REQUEST, algorithms=["agg"], held_out=["0"], trials=1)).trials
-    record = Guess().train(Group((trial,)), TASK, torch.device("cpu"), saving=keep_all(tmp_path))[0]
+    record = Guess().train(Group((trial,)), Session(TASK, saving=keep_all(tmp_path)))[0]
     tensors = load_file(tmp_path / "predictions" / f"{record.key}.chosen.safetensors")
     assert len(tensors["row"]) == len(TASK.dataset().rows("0"))
     assert not (tmp_path / "weights").exists()

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from digits import TASK, build_stack, make_plan, train
-from seqdg.bench import ArrayLearner, Group, Request
+from seqdg.bench import ArrayLearner, Group, Request, Session
 from seqdg.training import split_rows
 from seqdg.training.trainer import evaluate_stack
 
@@ -69,7 +68,7 @@ class Guess(ArrayLearner):
 
 def test_a_learner_of_arrays_measures_them_too() -> None:
     trial = make_plan(replace(REQUEST, trials=1)).trials[0]
-    e = Guess().train(Group((trial,)), TASK, torch.device("cpu"))[0].history[0]
+    e = Guess().train(Group((trial,)), Session(TASK))[0].history[0]
     rows = len(split_rows(TASK.dataset(), trial.protocol, trial.held_out, trial.seed).test[0])
     fifth = round(0.2 * rows)
     whole = e.held_out_fifth["accuracy"][0] * fifth + e.held_out_rest["accuracy"][0] * (rows - fifth)

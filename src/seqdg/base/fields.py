@@ -68,9 +68,10 @@ def restore_fields(kind: Any, described: Mapping[str, Any]) -> dict[str, Any]:
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the content of a TOML file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}.") from None
+    return content
 
 
 def read_fields(kind: type, table: Any, owner: str, but: tuple[str, ...] = (), also: tuple[str, ...] = ()) -> Any:

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
         InProcess,
         MemorySink,
         Progress,
-        Session,
         TrainingFailed,
         count_files,
         estimate_makespan,
@@ -78,6 +77,6 @@ if TYPE_CHECKING:
         write_settings,
     )
     from seqdg.bench.soup import mix_run
-    from seqdg.bench.task import Group, RowsInMemory, RowsOnDisk, Task, Trial, find_target_scale, weigh_rows
+    from seqdg.bench.task import Group, RowsInMemory, RowsOnDisk, Session, Task, Trial, find_target_scale, weigh_rows
 
 __getattr__, __dir__ = open_front(__name__)

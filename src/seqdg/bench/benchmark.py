@@ -35,7 +35,7 @@ FIELDS = {  # what the tables [net] and [protocol] say beside the fields of NetS
 
 
 @dataclass(frozen=True)
-class Request:
+class Request(ExecutorChoice):
     """What the user asks of a benchmark: which trials, and where and how they run. None: as the benchmark says.
 
     `seqdg.run` and the command `bench` have these names, and `seqdg.run` says what each of them means.
@@ -56,10 +56,6 @@ class Request:
     data: Path | None = None
     out: Path | None = None
     device: str = "auto"
-    executor: str = "local"
-    workers: int | None = None
-    gpus_per_worker: float | None = None
-    address: str | None = None
     compile: str = "auto"
     checkpoint: float = 60.0
     save_weights: str = ""  # last, chosen, or a truth value
@@ -67,9 +63,9 @@ class Request:
     allow_partial: bool = False
     domainbed: Path | None = None
     log: Sequence[str] = ()
-    where: ExecutorChoice = field(init=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("algorithms", "held_out", "log"):
             value = getattr(self, name)
             if isinstance(value, str):
@@ -80,7 +76,6 @@ class Request:
             **{name: Path(path) for name, path in paths.items() if path is not None},
             "settings": _write_settings(self.settings),
             "save_weights": ("last" if saved else "") if isinstance(saved, bool) else saved or "",
-            "where": ExecutorChoice(self.executor, self.workers, self.gpus_per_worker, self.address),
         }
         for name, value in plain.items():
             object.__setattr__(self, name, value)

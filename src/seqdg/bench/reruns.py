@@ -16,10 +16,10 @@ import torch
 
 from seqdg.base import UsageError, count_things, hash_own_code
 from seqdg.bench.benchmark import load_benchmark
-from seqdg.bench.execution import InProcess, Session
+from seqdg.bench.execution import InProcess
 from seqdg.bench.learners.contract import Learner
 from seqdg.bench.learners.stack_learner import find_learner, list_learners
-from seqdg.bench.task import Group, Trial, join_trainings
+from seqdg.bench.task import Group, Session, Trial, join_trainings
 from seqdg.core import (
     FOREIGN,
     list_algorithms,

@@ -18,7 +18,6 @@ from seqdg.bench.benchmark import Benchmark, Request, load_benchmark
 from seqdg.bench.execution import (
     Executor,
     InProcess,
-    Session,
     count_files,
     estimate_makespan,
     execute,
@@ -31,6 +30,7 @@ from seqdg.bench.learners.stack_learner import find_learner
 from seqdg.bench.planning import Plan, choose_compiled, plan_further, time_groups
 from seqdg.bench.reruns import check_code
 from seqdg.bench.search import list_reused
+from seqdg.bench.task import Session
 from seqdg.report import Results
 from seqdg.results import (
     CLASSES,
@@ -200,7 +200,7 @@ def run_benchmark(benchmark: str, request: Request, command: str | None = None, 
     """
     set_checkout(DOMAINBED, request.domainbed)
     chosen = load_benchmark(benchmark).with_weights(request.weights).with_settings(request.settings_from)
-    executor, device = choose_executor(request.where, request.device)
+    executor, device = choose_executor(request, request.device)
     directory = request.out or default_directory(chosen.name)
     make_directory(directory)
     saving = Saving(
@@ -276,7 +276,7 @@ class _Runner:
         pace = self.store.pace(name_device(torch.device(session.device)))
         with count_files("timing each algorithm", self.quiet) as on_progress:
             known = time_groups(planned.missing, task, session.device, pace, on_progress)
-        if self.request.where.is_open and is_short([known.get(group.key) for group in planned.missing]):
+        if self.request.is_open and is_short([known.get(group.key) for group in planned.missing]):
             executor = InProcess()
         self.sink.say(_describe(task.title, planned, known, min(executor.slots, len(planned.missing)), self.directory))
         for text in _list_unsaved(planned, finished, session.saving, self.directory):

@@ -18,7 +18,7 @@ from weakref import finalize
 import torch
 from torch import Tensor, nn
 
-from seqdg.base import UsageError, describe_fields, measure_free_memory, restore_fields
+from seqdg.base import UsageError, collect_checkouts, describe_fields, measure_free_memory, restore_fields
 from seqdg.core import (
     Algorithm,
     Averaging,
@@ -47,6 +47,7 @@ from seqdg.training import (
     Inputs,
     NumberLoss,
     RowWeighted,
+    Saving,
     TargetScale,
     find_number_loss,
     fits_on,
@@ -428,6 +429,16 @@ class Task:
         """Keep all rows on the device where they fit. This is decided once per process: later there is less room."""
         rows = _keep(dataset, device, lambda: move_to_device(dataset.x, device) if fits_on(dataset.x, device) else None)
         return dataset.x if rows is None else rows
+
+
+@dataclass(frozen=True)
+class Session:
+    """What every worker gets: it is small and can be pickled."""
+
+    task: Task
+    device: str = "cpu"
+    saving: Saving = field(default=Saving())
+    checkouts: Mapping[str, str] = field(default_factory=collect_checkouts)  # of other projects
 
 
 def _prepare_images(dataset: Dataset, inputs: Inputs, transform: ImageTransform) -> Tensor | None:

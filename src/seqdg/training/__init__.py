@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         list_versions,
         measure_peak_memory,
         name_device,
+        name_origin,
         reset_peak_memory,
         set_precision,
     )

@@ -24,7 +24,7 @@ from seqdg.bench.learners.contract import (
     make_candidate,
 )
 from seqdg.bench.search import Proposal, draw_proposals
-from seqdg.bench.task import Group, Task, Trial
+from seqdg.bench.task import Group, Session, Task, Trial
 from seqdg.core import (
     Algorithm,
     Averaging,
@@ -46,7 +46,6 @@ from seqdg.results import Record
 from seqdg.training import (
     Job,
     OnEvaluation,
-    Saving,
     Split,
     Stack,
     View,
@@ -153,15 +152,9 @@ class StackLearner(Learner):
     def count_steps(self, trial: Trial) -> int:
         return count_steps(trial.build_algorithm(), trial.protocol)
 
-    def train(
-        self,
-        group: Group,
-        task: Task,
-        device: torch.device,
-        on_step: OnStep = lambda step: None,
-        saving: Saving | None = None,
-    ) -> list[Record]:
-        notes = task.dataset().notes
+    def train(self, group: Group, session: Session, on_step: OnStep = lambda step: None) -> list[Record]:
+        task, device = session.task, torch.device(session.device)
+        notes, saving = task.dataset().notes, session.saving
         records = run_stack(lambda: build_stack(group, task, device), group.key, device, on_step, saving, notes=notes)
         place = {trial.key: i for i, trial in enumerate(group.trials)}
         return sorted(records, key=lambda record: place[record.key])
