@@ -261,12 +261,8 @@ class Benchmark:
         training = {k: v for k, v in table.items() if k in TRAINING}
         asked = {"steps": request.steps, "precision": request.precision}
         protocol = _read_protocol(self.protocol, training, f"[algorithms.{shorten(name)}] of {self.name}")
-        protocol = protocol.replace_fields(
-            {
-                **_parse_training({k: v for k, v in settings.items() if k in TRAINING}),
-                **{k: v for k, v in asked.items() if v is not None},
-            }
-        )
+        given = _parse_training({k: v for k, v in settings.items() if k in TRAINING})
+        protocol = replace(protocol, **{**given, **{k: v for k, v in asked.items() if v is not None}})
         multiples = (self.lr_search[0], self.lr_search[1])
         return learner.propose(Draft(name, protocol, table, settings, request.search, multiples, sources, shape))
 

@@ -155,12 +155,10 @@ def refuse_old(records: Sequence[Record]) -> None:
     if not old:
         return
     versions = " and ".join(map(str, find_versions(old)))
-    commits = Counter(map(name_commit, old))
     if len(old) == 1:
         what, how = f"Trial {old[0].key} was", f"{name_commit(old[0])} reproduces it"
-    elif len(commits) == 1:
-        what, how = f"{len(old)} trials were", f"{name_commit(old[0])} reproduces them"
     else:
+        commits = Counter(map(name_commit, old))
         what, how = f"{len(old)} trials were", ", ".join(f"{c} reproduces {n} of them" for c, n in commits.items())
     raise UsageError(
         f"{what} made by another version of seqdg (description {versions}; today's is {VERSION}), and methods have "

@@ -361,19 +361,12 @@ class Task:
 
     def make_loss(self, trial: Trial, device: torch.device) -> Criterion:
         """Make the loss; class weights follow from the training rows of the trial's sources."""
-        loss = self._make_loss_of_rows(trial, device)
-        return loss if self.dataset().weight is None else RowWeighted(loss)
-
-    def _make_loss_of_rows(self, trial: Trial, device: torch.device) -> Criterion:
-        number_loss = self.make_number_loss(trial)
-        if number_loss is not None:
-            return number_loss
-        if self.class_weight is None:
-            return make_loss(None, (), ())
+        loss: Criterion | None = self.make_number_loss(trial)
         dataset = self.dataset()
-        split = split_rows(dataset, trial.protocol, trial.held_out, trial.seed)
-        labels = [dataset.y[rows] for rows in split.train]
-        return make_loss(self.class_weight, labels, dataset.classes, device)
+        if loss is None:
+            split = split_rows(dataset, trial.protocol, trial.held_out, trial.seed)
+            loss = make_loss(self.class_weight, [dataset.y[rows] for rows in split.train], dataset.classes, device)
+        return loss if dataset.weight is None else RowWeighted(loss)
 
     def make_number_loss(self, trial: Trial) -> NumberLoss | None:
         """Make the loss of numbers; None where there are classes. A UsageError says where another is asked for."""

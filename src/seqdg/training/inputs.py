@@ -10,24 +10,16 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from seqdg.data import Scaling, scale_to_unit
+from seqdg.data import ImageTransform, Scaling, scale_to_unit
 
 AHEAD = 3  # batches gathered before they are asked for
 SPARE = 0.5  # of the device's free memory: left to the net and its gradients
-
-
-class Transform(Protocol):
-    """Turns stored rows into what enters the net; `train` may draw noise from the key of the step."""
-
-    def train(self, x: Tensor, key: Tensor) -> Tensor: ...
-
-    def serve(self, x: Tensor) -> Tensor: ...
 
 
 class Groups(NamedTuple):
@@ -84,7 +76,7 @@ class Inputs:
         y: Tensor,
         device: torch.device,
         dtype: torch.dtype = torch.float32,
-        transform: Transform | None = None,
+        transform: ImageTransform | None = None,
         scaling: Scaling | None = None,
         first_row: Tensor | None = None,
         groups: Groups | None = None,

@@ -236,7 +236,14 @@ class Stack:
 
     def map_over_trials(self, one: Callable[..., Any]) -> Callable[..., Any]:
         """Make a function of all trials from one of a single trial; tensors in and out have a first axis of trials."""
-        return map_trials(one, len(self.jobs))
+        if not self.alone:
+            return vmap(one)
+
+        def map_single(*stacked: Any) -> Any:
+            out = one(*private.map_tensors(lambda t: t.squeeze(0), stacked))
+            return private.map_tensors(lambda t: t.unsqueeze(0), out)
+
+        return map_single
 
     def _apply(self, one: Callable[..., Any], *stacked: Any) -> Any:
         """Apply a function of one trial's algorithm, with its numeric settings, and of its tensors to all trials."""
@@ -389,18 +396,6 @@ def _put_back(state: State, carried: Carried) -> None:
 
 
 # ---------------------------------------------------------------------------- the axis of trials
-
-
-def map_trials(one: Callable[..., Any], trials: int) -> Callable[..., Any]:
-    """Make a function of all trials from one of a single trial; tensors in and out have a first axis of trials."""
-    if trials > 1:
-        return vmap(one)
-
-    def map_single(*stacked: Any) -> Any:
-        out = one(*private.map_tensors(lambda t: t.squeeze(0), stacked))
-        return private.map_tensors(lambda t: t.unsqueeze(0), out)
-
-    return map_single
 
 
 def stack_weights(trials: Sequence[Params], device: torch.device) -> Params:

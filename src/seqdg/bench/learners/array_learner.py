@@ -65,11 +65,11 @@ class ArrayLearner(Learner):
     rules: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     fitted: ClassVar[type | None] = None  # a dataclass of arrays and of values for JSON, whose instances predict
     needs: ClassVar[int] = 1  # source domains, at least
-    weighs: ClassVar[bool] = False  # whether `fit` takes `weight`, a number for each row
+    weighs: bool = False  # whether `fit` takes `weight`, a number for each row
     draws: ClassVar[bool] = True  # whether the seed makes a difference
     compares_rows: ClassVar[bool] = False  # whether it compares `most_rows`, a setting, with one another
-    tells_classes: ClassVar[bool] = True
-    predicts_numbers: ClassVar[bool] = False  # then `fit` gets 0 classes, and what it returns gives (row,)
+    tells_classes: bool = True
+    predicts_numbers: bool = False  # then `fit` gets 0 classes, and what it returns gives (row,)
     takes_steps = False
 
     @abstractmethod
@@ -125,16 +125,13 @@ class ArrayLearner(Learner):
             raise UsageError(f"{trial.short_name} weighs no classes: leave class_weight out.")
         if dataset.weight is not None and not self.weighs:
             raise UsageError(f"{trial.short_name} weighs no rows: leave sample_weight out, or choose another.")
-        if dataset.is_regression and not self.predicts_numbers:
-            raise UsageError(
-                f"{trial.short_name} tells classes apart, and {task.name} has numbers to predict: choose another, such "
-                "as ridge."
+        if not (self.predicts_numbers if dataset.is_regression else self.tells_classes):
+            does, has, other = (
+                ("tells classes apart", "numbers to predict", "ridge")
+                if dataset.is_regression
+                else ("predicts numbers", "classes to tell apart", "logistic")
             )
-        if not dataset.is_regression and not self.tells_classes:
-            raise UsageError(
-                f"{trial.short_name} predicts numbers, and {task.name} has classes to tell apart: choose another, such "
-                "as logistic."
-            )
+            raise UsageError(f"{trial.short_name} {does}, and {task.name} has {has}: choose another, such as {other}.")
         sources = len(list_sources(dataset, trial.held_out, trial.protocol))
         if sources < self.needs:
             raise UsageError(
