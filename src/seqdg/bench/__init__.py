@@ -13,11 +13,9 @@ if TYPE_CHECKING:
         Progress,
         TrainingFailed,
         count_files,
-        estimate_makespan,
         execute,
         remove_checkpoints,
         show_progress,
-        sort_longest_first,
     )
     from seqdg.bench.executors import SHORT, ExecutorChoice, choose_executor, is_short
     from seqdg.bench.executors.workers import Workers

@@ -7,6 +7,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -212,15 +213,11 @@ def run_benchmark(benchmark: str, request: Request, command: str | None = None, 
     )
     session = Session(chosen.make_task(request.data, request.allow_partial, request.held_out), device, saving)
     trackers = open_trackers(request.log, directory, chosen.name)
-    with lock_directory(directory):
-        store = Store.create(directory, chosen.name)
-        try:
-            check_versions(store, directory)
-            sink = TrackedStore(store, trackers, (lambda text: None) if quiet else _say)
-            runner = _Runner(chosen, request, session, executor, directory, store, sink, quiet)
-            planned = runner.finish(command or request.write_command(benchmark))
-        finally:
-            store.close()
+    with lock_directory(directory), closing(Store.create(directory, chosen.name)) as store:
+        check_versions(store, directory)
+        sink = TrackedStore(store, trackers, (lambda text: None) if quiet else _say)
+        runner = _Runner(chosen, request, session, executor, directory, store, sink, quiet)
+        planned = runner.finish(command or request.write_command(benchmark))
     return Results.open(directory).only([trial.key for trial in planned.trials])
 
 
