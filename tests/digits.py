@@ -28,7 +28,7 @@ def make_plan(
 def train(
     group: Group, on_step: Callable[[int], None] = lambda step: None, saving: Saving | None = None, device: str = "cpu"
 ) -> list[Record]:
-    return STACK.train(group, TASK, torch.device(device), on_step, saving)
+    return STACK.train(group, make_session(saving, device), on_step)
 
 
 def build_stack(trials: Iterable[Trial], device: str = "cpu", task: Task = TASK) -> Stack:

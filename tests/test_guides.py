@@ -10,7 +10,8 @@ import pytest
 
 from following import follow
 from pages import GUIDES, ROOT, list_blocks
-from seqdg.bench.benchmark import FIELDS, tomllib
+from seqdg.base.fields import tomllib
+from seqdg.bench.benchmark import FIELDS
 from seqdg.training import Protocol
 
 

@@ -11,7 +11,7 @@ import yaml
 
 import seqdg
 from pages import ROOT
-from seqdg.bench.benchmark import tomllib
+from seqdg.base.fields import tomllib
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 HABITS = [

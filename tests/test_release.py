@@ -19,7 +19,7 @@ import seqdg
 from command import seqdg as command
 from pages import ROOT
 from seqdg.base import VERSION
-from seqdg.bench.benchmark import tomllib
+from seqdg.base.fields import tomllib
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 CONDA_NAMES = {"torch": "pytorch"}  # where they differ

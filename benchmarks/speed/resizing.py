@@ -27,7 +27,7 @@ from seqdg.core import build, format_settings
 from seqdg.data import Dataset
 from seqdg.nets import NetSpec
 from seqdg.training import Protocol
-from seqdg.training.evaluation import evaluate_stack
+from seqdg.training.trainer import evaluate_stack
 
 NET = NetSpec("mlp", (64, 32))
 

@@ -37,7 +37,7 @@ import torch  # noqa: E402
 
 import seqdg.bench.learners.stack_learner  # noqa: E402
 import seqdg.bench.running  # noqa: E402
-import seqdg.training.evaluation  # noqa: E402
+import seqdg.training.trainer  # noqa: E402
 from seqdg.bench import (  # noqa: E402  # noqa: E402
     Benchmark,
     Group,
@@ -77,8 +77,8 @@ PLACES: dict[str, list[tuple[Any, str]]] = {  # a phase is what these functions 
     "  recording graphs": [(CapturedStep, "__init__")],
     "evaluations": [(_Run, "_evaluate")],
     "  deploying": [(Stack, "deploy")],
-    "  predicting": [(seqdg.training.evaluation, "predict_domains")],
-    "  metrics": [(seqdg.training.evaluation, "measure_predictions")],
+    "  predicting": [(Stack, "predict_domains")],
+    "  metrics": [(seqdg.training.trainer, "measure_predictions")],
     "ends of groups": [(_Run, "finish")],
     "  making records": [(_Run, "_make_record")],
     "storing records": [(Store, "add")],

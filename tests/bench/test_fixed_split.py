@@ -12,7 +12,7 @@ import torch
 
 from command import seqdg
 from seqdg.base import UsageError
-from seqdg.bench import Request, Trial, find_learner, load_benchmark
+from seqdg.bench import Request, Session, Trial, find_learner, load_benchmark
 from seqdg.bench.reruns import rebuild_trial
 from seqdg.report import Results
 from seqdg.report.page import build_page, render_page
@@ -260,7 +260,7 @@ def test_a_trial_is_rerun_from_its_description_alone(run):
     task = load_benchmark(str(run / "cities.toml")).make_task(run)
     record = next(r for r in Store.open(run / "run").records() if r.algorithm == "agg")
     trial = rebuild_trial(record, task.dataset())
-    (again,) = find_learner("agg").train(trial_group(trial), task, torch.device("cpu"))
+    (again,) = find_learner("agg").train(trial_group(trial), Session(task))
     for criterion in ("accuracy", "worst_group"):
         assert fmean(again.history[-1].held_out[criterion]) == pytest.approx(
             fmean(record.history[-1].held_out[criterion]), abs=0.05

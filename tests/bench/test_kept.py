@@ -16,10 +16,10 @@ from safetensors.torch import load_file
 from command import seqdg
 from digits import TASK, build_stack, make_plan, train
 from seqdg.base import Folder, UsageError
-from seqdg.bench import ArrayLearner, Group, Request, run
+from seqdg.bench import ArrayLearner, Group, Request, Session, run
 from seqdg.cli import complete_words
 from seqdg.results import Record, select_step, write_predictions
-from seqdg.training import Saving, measure_predictions, predict_domains
+from seqdg.training import Saving, measure_predictions
 
 # So large a rate that the last step is not the best one of every trial.
 REQUEST = Request(
@@ -67,7 +67,7 @@ def test_the_chosen_weights_are_those_of_the_step_that_source_validation_chose(
         assert read_step(folder / "weights" / f"{record.key}.chosen.safetensors") == chosen.step
         stack = build_stack([trials[record.key]])
         weights = load_file(folder / "weights" / f"{record.key}.chosen.safetensors")
-        predicted = predict_domains(stack, {name: value[None] for name, value in weights.items()})
+        predicted = stack.predict_domains({name: value[None] for name, value in weights.items()})
         again = measure_predictions(predicted, len(stack.jobs[0].split.validation), chosen.step)[0]
         assert again.held_out["accuracy"] == pytest.approx(chosen.held_out["accuracy"], abs=0.003)
         assert again.source["log_loss"] == pytest.approx(chosen.source["log_loss"], rel=1e-4)
@@ -200,7 +200,7 @@ class Guess(ArrayLearner):
 
 def test_a_learner_of_arrays_keeps_predictions(tmp_path: Path) -> None:
     (trial,) = make_plan(replace(REQUEST, algorithms=["agg"], held_out=["0"], trials=1)).trials
-    record = Guess().train(Group((trial,)), TASK, torch.device("cpu"), saving=keep_all(tmp_path))[0]
+    record = Guess().train(Group((trial,)), Session(TASK, saving=keep_all(tmp_path)))[0]
     tensors = load_file(tmp_path / "predictions" / f"{record.key}.chosen.safetensors")
     assert len(tensors["row"]) == len(TASK.dataset().rows("0"))
     assert not (tmp_path / "weights").exists()

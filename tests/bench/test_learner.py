@@ -21,6 +21,7 @@ from seqdg.bench import (
     Group,
     Request,
     RowsInMemory,
+    Session,
     Task,
     Trial,
     find_learner,
@@ -224,7 +225,7 @@ def test_an_interruption_after_a_fit_leaves_its_records_and_one_during_a_fit_lea
         raise Interruption
 
     group = make_seeds()
-    records = Same().train(group, official, torch.device("cpu"), interrupt)
+    records = Same().train(group, Session(official), interrupt)
     assert [(r.key, r.status) for r in records] == [(t.key, DONE) for t in group.trials]
 
     class Interrupted(Same):
@@ -232,12 +233,12 @@ def test_an_interruption_after_a_fit_leaves_its_records_and_one_during_a_fit_lea
             raise Interruption
 
     with pytest.raises(Interruption):
-        Interrupted().train(group, official, torch.device("cpu"))
+        Interrupted().train(group, Session(official))
 
 
 def test_trials_that_share_a_fit_have_the_numbers_that_they_have_alone(official: Task) -> None:
     group, learner = make_seeds(), Same()
-    together = learner.train(group, official, torch.device("cpu"))
+    together = learner.train(group, Session(official))
     assert learner.fits == 1
     for trial, record in zip(group.trials, together, strict=True):
         assert record.history == learner.train_one(trial, official)[1].history
@@ -247,7 +248,7 @@ def test_trials_that_share_a_fit_have_the_numbers_that_they_have_alone(official:
 
 def test_trials_that_share_a_fit_each_keep_predictions(official: Task, tmp_path: Path) -> None:
     group, learner = make_seeds(), Same()
-    learner.train(group, official, torch.device("cpu"), saving=Saving(Folder(tmp_path), predictions=True))
+    learner.train(group, Session(official, saving=Saving(Folder(tmp_path), predictions=True)))
     assert learner.fits == 1
     kept = {path.name for path in (tmp_path / "predictions").iterdir()}
     assert kept == {f"{t.key}.{step}.safetensors" for t in group.trials for step in ("chosen", "last")}

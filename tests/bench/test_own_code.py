@@ -221,7 +221,7 @@ def test_a_file_imports_what_lies_beside_it_in_worker_processes_and_when_a_run_g
 def test_code_that_cannot_be_read_is_not_taken_for_a_change(bench, monkeypatch):
     assert bench(MINE).returncode == 0
     with monkeypatch.context() as patch:
-        patch.setattr("seqdg.bench.running.hash_own_code", lambda kinds: "")
+        patch.setattr("seqdg.bench.reruns.hash_own_code", lambda kinds: "")
         assert bench(MINE).returncode == 0
     assert bench(MINE.replace("TWO = 2.0", "TWO = 3.0")).returncode == 2, "what was noted before stays"
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqdg.bench import STACK, Group, RowsInMemory, Task, Trial, build_stack
+from seqdg.bench import STACK, Group, RowsInMemory, Session, Task, Trial, build_stack
 from seqdg.bench import task as bench_task
 from seqdg.data import Dataset, augment
 from seqdg.nets import NetSpec
@@ -77,7 +77,7 @@ def test_trainings_end_with_the_same_weights_and_metrics(monkeypatch: pytest.Mon
     for limit in (bench_task.READY, 0):
         monkeypatch.setattr(bench_task, "READY", limit)
         task = make_task(net=net)
-        made = STACK.train(Group(list_trials(task, count)), task, CPU)
+        made = STACK.train(Group(list_trials(task, count)), Session(task))
         records.append([(r.key, r.weights, r.history, r.losses) for r in made])
         assert all(r.weights for r in made)
     assert records[0] == records[1]
@@ -111,7 +111,7 @@ def test_an_image_is_resized_once_in_a_process(tmp_path: Path, monkeypatch: pyte
     task = make_task(tmp_path if is_map else None)
     resized = count_resized(monkeypatch)
     for count in (1, 2):
-        STACK.train(Group(list_trials(task, count)), task, CPU)
+        STACK.train(Group(list_trials(task, count)), Session(task))
     assert sum(resized) == ROWS + 1, "each once, and one that tells the shape"
 
 

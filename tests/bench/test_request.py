@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from seqdg.base import UsageError
-from seqdg.bench import ExecutorChoice, Request, run
+from seqdg.bench import Request, run
 from seqdg.cli.bench_commands import bench
 from seqdg.cli.options import takes
 
@@ -25,7 +25,7 @@ def test_what_python_gives_comes_to_what_the_command_line_gives() -> None:
     asked = Request(settings=settings, out="runs/mine", save_weights=True, workers=2)  # type: ignore[arg-type]
     assert asked.settings == ("agg.lr=0.1", "s-mldg.alpha=0.05,0.6")
     assert (asked.out, asked.save_weights) == (Path("runs/mine"), "last")
-    assert asked.where == ExecutorChoice(workers=2)
+    assert asked.workers == 2
     assert Request(save_weights=None).save_weights == Request(save_weights=False).save_weights == ""  # type: ignore[arg-type]
 
 

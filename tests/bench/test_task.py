@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqdg.bench import STACK, Draft, Group, StackLearner, Trial
+from seqdg.bench import STACK, Draft, Group, Session, StackLearner, Trial
 from seqdg.bench import task as task_module
 from seqdg.bench.planning import plan
 from seqdg.bench.task import RowsInMemory, RowsOnDisk, RowSource, Task
@@ -70,8 +70,8 @@ def test_tasks_of_files_and_of_memory_pickle_and_give_the_same_trials_and_record
         again: Task = pickle.loads(pickle.dumps(task))
         assert [t.key for t in list_trials(again)] == [t.key for t in trials]
         assert len({t.key for t in trials}) == 6
-        weights.append([r.weights for r in STACK.train(Group(trials), task, CPU)])
-        assert [r.weights for r in STACK.train(Group(trials), again, CPU)] == weights[-1]
+        weights.append([r.weights for r in STACK.train(Group(trials), Session(task))])
+        assert [r.weights for r in STACK.train(Group(trials), Session(again))] == weights[-1]
     assert weights[0] == weights[1]
 
 
@@ -153,9 +153,9 @@ def test_with_class_weights_too_a_trial_gives_the_same_numbers_alone_and_in_a_gr
     candidates = tuple(StackLearner().propose(Draft("agg", PROTOCOL)))
     planned = plan(task, candidates, [("art",), ("photo",)], range(3))
     for group in planned.groups:
-        together = STACK.train(group, task, CPU)
+        together = STACK.train(group, Session(task))
         for trial, record in zip(group.trials, together, strict=True):
-            (alone,) = STACK.train(Group((trial,)), task, CPU)
+            (alone,) = STACK.train(Group((trial,)), Session(task))
             assert alone.losses == pytest.approx(record.losses, rel=1e-9)
 
 

@@ -47,7 +47,7 @@ def train(trial: Trial, stop: int | None = None, folder: Path | None = None, tas
             raise KeyboardInterrupt
 
     saving = Saving() if folder is None else Saving(Folder(folder), 1e6)
-    (record,) = find_learner(trial.algorithm).train(Group((trial,)), task, CPU, on_step, saving)
+    (record,) = find_learner(trial.algorithm).train(Group((trial,)), Session(task, saving=saving), on_step)
     return record
 
 
@@ -64,7 +64,7 @@ def assert_resumes(trial: Trial, folder: Path, stops: tuple[int, ...], monkeypat
             train(trial, stop, folder)
     seen: list[int] = []
     saving = Saving(Folder(folder), 1e6)
-    (again,) = find_learner(trial.algorithm).train(Group((trial,)), TASK, CPU, seen.append, saving)
+    (again,) = find_learner(trial.algorithm).train(Group((trial,)), Session(TASK, saving=saving), seen.append)
     assert seen[0] == stops[-1] + 1, "it went on where it stopped"
     assert told(again) == told(whole)
 
@@ -319,7 +319,7 @@ def test_a_class_that_holds_what_cannot_be_written_down_trains_without_checkpoin
         return algorithm
 
     learner.build = build_with_iterator  # type: ignore[method-assign]
-    (record,) = learner.train(Group((trial,)), TASK, CPU, saving=Saving(Folder(tmp_path), 1e-9))
+    (record,) = learner.train(Group((trial,)), Session(TASK, saving=Saving(Folder(tmp_path), 1e-9)))
     assert record.status == DONE
     assert (
         "no checkpoint of domainbed:ERM could be written (batches is of type tuple_iterator)" in capsys.readouterr().err

@@ -18,7 +18,7 @@ def test_a_walk_ends_at_the_weights_that_a_run_of_the_same_trial_deploys(dataset
     made = study(dataset(), ["fo-s-mldg"], trials=2)
     stack = made.build_stack("fo-s-mldg")
     *_, state = walk(stack, "agg", 5)
-    records = STACK.train(Group(made.plan["fo-s-mldg"]), made.session.task, torch.device("cpu"))
+    records = STACK.train(Group(made.plan["fo-s-mldg"]), made.session)
     logits, y = stack.predict(stack.deploy(state), torch.stack([j.split.test[0] for j in stack.jobs]))
     accuracy = (logits.argmax(-1) == y).double().mean(1).tolist()
     assert accuracy == pytest.approx([r.history[-1].held_out["accuracy"][0] for r in records])

@@ -14,7 +14,7 @@ from seqdg.base import UsageError
 from seqdg.bench import Group, Request
 from seqdg.estimator import export_onnx
 from seqdg.training import Protocol
-from seqdg.training.evaluation import DEVIATION, fit_temperature
+from seqdg.training.metrics import DEVIATION, fit_temperature
 
 
 def draw_rows(trials, rows, classes=3, seed=0):

@@ -25,7 +25,7 @@ from seqdg.training import (
     split_rows,
 )
 from seqdg.training.device import use_serving_precision
-from seqdg.training.evaluation import evaluate_stack
+from seqdg.training.trainer import evaluate_stack
 
 
 @pytest.mark.parametrize("classes", [2, 7])

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from digits import TASK, build_stack, make_plan, train
-from seqdg.bench import ArrayLearner, Group, Request
+from seqdg.bench import ArrayLearner, Group, Request, Session
 from seqdg.training import split_rows
-from seqdg.training.evaluation import evaluate_stack, predict_domains
+from seqdg.training.trainer import evaluate_stack
 
 REQUEST = Request(algorithms=["agg"], held_out=["0", "30"], trials=2, steps=4)
 
@@ -37,7 +36,7 @@ def test_the_parts_are_measured_on_the_rows_that_they_name(algorithm: str) -> No
     stack = build_stack(trials)
     deployed = stack.deploy(state := stack.advance(stack.start(), 3))
     evaluations = evaluate_stack(stack, state, deployed)
-    held_out = predict_domains(stack, deployed)[-1]
+    held_out = stack.predict_domains(deployed)[-1]
     assert held_out.rows is not None
     for i, (trial, e) in enumerate(zip(trials, evaluations, strict=True)):
         fifth = set(split_rows(TASK.dataset(), trial.protocol, trial.held_out, trial.seed).fifth[0].tolist())
@@ -69,7 +68,7 @@ class Guess(ArrayLearner):
 
 def test_a_learner_of_arrays_measures_them_too() -> None:
     trial = make_plan(replace(REQUEST, trials=1)).trials[0]
-    e = Guess().train(Group((trial,)), TASK, torch.device("cpu"))[0].history[0]
+    e = Guess().train(Group((trial,)), Session(TASK))[0].history[0]
     rows = len(split_rows(TASK.dataset(), trial.protocol, trial.held_out, trial.seed).test[0])
     fifth = round(0.2 * rows)
     whole = e.held_out_fifth["accuracy"][0] * fifth + e.held_out_rest["accuracy"][0] * (rows - fifth)

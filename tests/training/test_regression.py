@@ -21,9 +21,8 @@ from seqdg.core import describe_settings, list_layers
 from seqdg.data import Dataset
 from seqdg.nets import Net, NetSpec
 from seqdg.training import Protocol, TargetScale, compute_metrics, learn_target_scale, run_stack
-from seqdg.training.evaluation import evaluate_stack
 from seqdg.training.protocol import NUMBER_LOSSES, find_number_loss
-from seqdg.training.trainer import Snapshot, decode_snapshot, encode_snapshot
+from seqdg.training.trainer import Snapshot, decode_snapshot, encode_snapshot, evaluate_stack
 
 CPU = torch.device("cpu")
 PROTOCOL = Protocol(steps=6, batch=8, evaluations=2, lr=0.01, optimizer="adam", validation=0.25)

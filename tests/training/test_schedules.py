@@ -79,7 +79,7 @@ def test_stages_on_top_have_a_schedule_of_their_own():
 )
 def test_a_bad_schedule_is_a_sentence(change, sentence):
     with pytest.raises(UsageError, match=sentence):
-        Protocol().replace_fields(change)
+        replace(Protocol(), **change)
 
 
 @dataclass(frozen=True)

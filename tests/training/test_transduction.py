@@ -10,7 +10,7 @@ from seqdg.algorithms.agg import AGG
 from seqdg.data import Dataset
 from seqdg.nets import Net
 from seqdg.training import Inputs, Job, Protocol, Stack, count_filled, fill_cyclically, shuffle_order, split_rows
-from seqdg.training.evaluation import evaluate_stack, predict_domains
+from seqdg.training.trainer import evaluate_stack
 
 TOGETHER = 7
 
@@ -76,7 +76,7 @@ def test_a_domain_is_predicted_in_whole_batches_of_its_own_rows(dataset):
     _, deployed = train(stack)
     weights, net = {name: w[0] for name, w in deployed.items()}, make_net()
     split = stack.jobs[0].split
-    predicted = predict_domains(stack, deployed)
+    predicted = stack.predict_domains(deployed)
     for rows, domain in zip((*split.validation, *split.test), predicted, strict=True):
         own = [rows.tolist()[i] for i in shuffle_order(len(rows)).tolist()]
         for first in range(0, len(own), TOGETHER):
@@ -112,9 +112,9 @@ def test_the_batch_changes_what_is_predicted(dataset):
     """Else the tests above would hold for any batches."""
     stack = make_stack(dataset, [(0, "c")])
     _, deployed = train(stack)
-    before = predict_domains(stack, deployed)[-1].logits
+    before = stack.predict_domains(deployed)[-1].logits
     job = stack.jobs[0]
     reverse = replace(job, split=job.split._replace(test=(job.split.test[0].flip(0),)))
-    after = predict_domains(Stack(stack.net, stack.inputs, [reverse]), deployed)[-1].logits
+    after = Stack(stack.net, stack.inputs, [reverse]).predict_domains(deployed)[-1].logits
     count = len(job.split.test[0])
     assert not torch.allclose(before[0, :count], after[0, :count].flip(0), atol=1e-3)

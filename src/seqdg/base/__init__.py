@@ -6,7 +6,15 @@ from seqdg.base.front import open_front
 
 if TYPE_CHECKING:
     from seqdg.base.episode import Episode, Minibatch, Params
-    from seqdg.base.fields import ADDED, added_field, describe_fields, read_fields, read_value, restore_fields
+    from seqdg.base.fields import (
+        ADDED,
+        added_field,
+        describe_fields,
+        read_fields,
+        read_toml,
+        read_value,
+        restore_fields,
+    )
     from seqdg.base.messages import (
         MOST_NAMES,
         UsageError,

@@ -6,6 +6,7 @@ value that means "as before", so it changes no old key.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import field, fields
 from functools import cache
@@ -13,6 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from seqdg.base.messages import UsageError, unknown
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ADDED = "added"  # the name, in a field's metadata, of the value that means "as before"
 _EXPECTED = {
@@ -57,6 +63,15 @@ def _list_fields(kind: type) -> tuple[tuple[str, Any], ...]:
 def restore_fields(kind: Any, described: Mapping[str, Any]) -> dict[str, Any]:
     """Return all fields that a description means, ready for `kind(**fields)`: the inverse of `describe_fields`."""
     return {**{f.name: f.metadata[ADDED] for f in fields(kind) if ADDED in f.metadata}, **described}
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file."""
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not valid TOML: {error}.") from None
+    return content
 
 
 def read_fields(kind: type, table: Any, owner: str, but: tuple[str, ...] = (), also: tuple[str, ...] = ()) -> Any:

@@ -11,14 +11,11 @@ if TYPE_CHECKING:
         InProcess,
         MemorySink,
         Progress,
-        Session,
         TrainingFailed,
         count_files,
-        estimate_makespan,
         execute,
         remove_checkpoints,
         show_progress,
-        sort_longest_first,
     )
     from seqdg.bench.executors import SHORT, ExecutorChoice, choose_executor, is_short
     from seqdg.bench.executors.workers import Workers
@@ -46,16 +43,22 @@ if TYPE_CHECKING:
         list_learners,
     )
     from seqdg.bench.planning import Plan, choose_compiled, plan_trials, time_groups
-    from seqdg.bench.reruns import Repeat, pick_records, refuse_changed_code, rerun
-    from seqdg.bench.running import (
-        FailedTrials,
+    from seqdg.bench.reruns import (
+        Repeat,
         check_code,
-        check_versions,
-        default_directory,
-        describe_failures,
+        make_session,
+        pick_records,
         read_code,
         read_codes,
         refuse_changed,
+        refuse_changed_code,
+        rerun,
+    )
+    from seqdg.bench.running import (
+        FailedTrials,
+        check_versions,
+        default_directory,
+        describe_failures,
         run,
         run_benchmark,
     )
@@ -72,6 +75,6 @@ if TYPE_CHECKING:
         write_settings,
     )
     from seqdg.bench.soup import mix_run
-    from seqdg.bench.task import Group, RowsInMemory, RowsOnDisk, Task, Trial, find_target_scale, weigh_rows
+    from seqdg.bench.task import Group, RowsInMemory, RowsOnDisk, Session, Task, Trial, find_target_scale, weigh_rows
 
 __getattr__, __dir__ = open_front(__name__)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 import shlex
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from seqdg.base import UsageError, list_some, read_fields, read_value, unknown
+from seqdg.base import UsageError, list_some, read_fields, read_toml, read_value, unknown
 from seqdg.bench.executors import ExecutorChoice
 from seqdg.bench.learners.contract import TRAINING, Candidate, Draft
 from seqdg.bench.learners.stack_learner import find_learner, list_learners
@@ -25,11 +23,7 @@ from seqdg.nets import NET_NAMES, NetSpec, get_published_dropout
 from seqdg.results import RULES
 from seqdg.training import Protocol, check_rule, fix_split, list_sources
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
+FOLDER = Path(__file__).parents[1] / "benchmarks"
 FIELDS = {  # what the tables [net] and [protocol] say beside the fields of NetSpec and Protocol
     "net": {"policy": "str", "size": "int", "augment": "str"},
     "protocol": {
@@ -41,7 +35,7 @@ FIELDS = {  # what the tables [net] and [protocol] say beside the fields of NetS
 
 
 @dataclass(frozen=True)
-class Request:
+class Request(ExecutorChoice):
     """What the user asks of a benchmark: which trials, and where and how they run. None: as the benchmark says.
 
     `seqdg.run` and the command `bench` have these names, and `seqdg.run` says what each of them means.
@@ -62,10 +56,6 @@ class Request:
     data: Path | None = None
     out: Path | None = None
     device: str = "auto"
-    executor: str = "local"
-    workers: int | None = None
-    gpus_per_worker: float | None = None
-    address: str | None = None
     compile: str = "auto"
     checkpoint: float = 60.0
     save_weights: str = ""  # last, chosen, or a truth value
@@ -73,9 +63,9 @@ class Request:
     allow_partial: bool = False
     domainbed: Path | None = None
     log: Sequence[str] = ()
-    where: ExecutorChoice = field(init=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("algorithms", "held_out", "log"):
             value = getattr(self, name)
             if isinstance(value, str):
@@ -86,7 +76,6 @@ class Request:
             **{name: Path(path) for name, path in paths.items() if path is not None},
             "settings": _write_settings(self.settings),
             "save_weights": ("last" if saved else "") if isinstance(saved, bool) else saved or "",
-            "where": ExecutorChoice(self.executor, self.workers, self.gpus_per_worker, self.address),
         }
         for name, value in plain.items():
             object.__setattr__(self, name, value)
@@ -272,12 +261,8 @@ class Benchmark:
         training = {k: v for k, v in table.items() if k in TRAINING}
         asked = {"steps": request.steps, "precision": request.precision}
         protocol = _read_protocol(self.protocol, training, f"[algorithms.{shorten(name)}] of {self.name}")
-        protocol = protocol.replace_fields(
-            {
-                **_parse_training({k: v for k, v in settings.items() if k in TRAINING}),
-                **{k: v for k, v in asked.items() if v is not None},
-            }
-        )
+        given = _parse_training({k: v for k, v in settings.items() if k in TRAINING})
+        protocol = replace(protocol, **{**given, **{k: v for k, v in asked.items() if v is not None}})
         multiples = (self.lr_search[0], self.lr_search[1])
         return learner.propose(Draft(name, protocol, table, settings, request.search, multiples, sources, shape))
 
@@ -295,20 +280,17 @@ class Benchmark:
 
 def list_benchmarks() -> tuple[str, ...]:
     """List the names of the benchmarks that come with the package."""
-    folder = files("seqdg") / "benchmarks"
-    return tuple(sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")))
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 
 def load_benchmark(name: str) -> Benchmark:
     """Load a benchmark by name, or from the user's own TOML file."""
-    if name.endswith(".toml"):
-        path = Path(name)
-        if not path.is_file():
+    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    if not path.is_file():
+        if name.endswith(".toml"):
             raise UsageError(f"There is no benchmark file '{name}'.")
-        return _read(path.stem, path.read_text())
-    if name not in list_benchmarks():
         raise unknown("benchmark", name, list_benchmarks())
-    return _read(name, (files("seqdg") / "benchmarks" / f"{name}.toml").read_text())
+    return _read(path.stem, read_toml(path))
 
 
 def read_settings(path: Path) -> dict[str, Mapping[str, Any]]:
@@ -316,18 +298,10 @@ def read_settings(path: Path) -> dict[str, Mapping[str, Any]]:
     writes."""
     if not path.is_file():
         raise UsageError(f"There is no file {path} to take settings from. `seqdg table --settings-out` writes some.")
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not valid TOML: {error}.") from None
-    return _read_tables(str(path), content.get("algorithms", {}))
+    return _read_tables(str(path), read_toml(path).get("algorithms", {}))
 
 
-def _read(name: str, text: str) -> Benchmark:
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"The benchmark file of '{name}' is not valid TOML: {error}.") from None
+def _read(name: str, content: Mapping[str, Any]) -> Benchmark:
     known = ("title", "source", "data", "net", "protocol", "algorithms")
     for part in content:
         if part not in known:

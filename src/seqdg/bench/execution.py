@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -28,28 +28,17 @@ from seqdg.base import (
     Folder,
     UsageError,
     adopt_checkouts,
-    collect_checkouts,
     heed_interrupts_once,
     prepare_process,
 )
 from seqdg.bench.learners.stack_learner import find_learner_of
 from seqdg.bench.planning import Plan, count_work
-from seqdg.bench.task import Group, Task
+from seqdg.bench.task import Group, Session
 from seqdg.results import FAILED, Record, RunningGroup, RunProgress, estimate_seconds_left, format_duration
 from seqdg.training import FOLDER, Saving, list_versions, name_checkpoint, name_device, read_header
 
 Tell = Callable[[Group, int], None]  # hears of a group and how many steps it has taken; 0: it begins
 FinishedGroups = Generator[tuple[Group, list[Record]], None, None]
-
-
-@dataclass(frozen=True)
-class Session:
-    """What every worker gets: it is small and can be pickled."""
-
-    task: Task
-    device: str = "cpu"
-    saving: Saving = field(default=Saving())
-    checkouts: Mapping[str, str] = field(default_factory=collect_checkouts)  # of other projects
 
 
 class Executor(Protocol):
@@ -69,8 +58,7 @@ def train_group(group: Group, session: Session, on_step: Callable[[int], None]) 
     prepare_process()
     adopt_checkouts(session.checkouts)
     try:
-        learner = find_learner_of(group.trials[0])
-        return learner.train(group, session.task, torch.device(session.device), on_step, session.saving)
+        return find_learner_of(group.trials[0]).train(group, session, on_step)
     except torch.OutOfMemoryError:
         if len(group.trainings) == 1:
             return record_failure(group, session, traceback.format_exc())

@@ -1,7 +1,11 @@
-"""Train a recorded trial again, from its description alone, and compare it with its record."""
+"""Train a recorded trial again, from its description alone, and compare it with its record.
+
+Trials of another version, or of the user's own code where that has changed, are refused.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +14,20 @@ from statistics import fmean
 
 import torch
 
-from seqdg.base import UsageError
-from seqdg.bench.execution import InProcess, Session
-from seqdg.bench.learners.stack_learner import list_learners
-from seqdg.bench.running import read_codes, refuse_changed
-from seqdg.bench.task import Group, Trial, join_trainings
-from seqdg.core import list_algorithms, list_wrappers, split_chain
+from seqdg.base import UsageError, count_things, hash_own_code
+from seqdg.bench.benchmark import load_benchmark
+from seqdg.bench.execution import InProcess
+from seqdg.bench.learners.contract import Learner
+from seqdg.bench.learners.stack_learner import find_learner, list_learners
+from seqdg.bench.task import Group, Session, Trial, join_trainings
+from seqdg.core import (
+    FOREIGN,
+    list_algorithms,
+    list_origins,
+    list_wrappers,
+    shorten,
+    split_chain,
+)
 from seqdg.data import Dataset
 from seqdg.nets import FOREIGN as FOREIGN_NETS
 from seqdg.results import (
@@ -31,7 +43,9 @@ from seqdg.results import (
     name_commit,
     select_outcomes,
 )
-from seqdg.training import list_versions, make_stream, name_device, split_rows
+from seqdg.training import Saving, choose_device, list_versions, make_stream, name_device, split_rows
+
+META = "own_code"  # in the store: the hash of each part of a name that is the user's own
 
 
 @dataclass(frozen=True)
@@ -103,7 +117,7 @@ def pick_records(records: Sequence[Record], keys: Sequence[str], sample: int, se
             raise UsageError(f"{sample} trials were asked for, but at least 1 is needed.")
         current = [r for r in finished if r.version == VERSION]
         if not current:
-            check_versions(finished)
+            refuse_old(finished)
         tabled = [r for r in current if r.is_tabled] or current
         return [tabled[i] for i in sorted(make_stream(seed, "rerun").permutation(len(tabled))[:sample])]
     picked: dict[str, Record] = {}
@@ -114,7 +128,7 @@ def pick_records(records: Sequence[Record], keys: Sequence[str], sample: int, se
         if len(matches) > 1:
             raise UsageError(f"{len(matches)} trials have keys that begin with '{key}'. Give more of it.")
         picked[matches[0].key] = matches[0]
-    check_versions(list(picked.values()))
+    refuse_old(list(picked.values()))
     return list(picked.values())
 
 
@@ -133,18 +147,16 @@ def find_group(
     return group if group.key == name else None
 
 
-def check_versions(records: Sequence[Record]) -> None:
+def refuse_old(records: Sequence[Record]) -> None:
     """Refuse records of older versions: their trials would give other numbers here. Say which code repeats each."""
     old = [r for r in records if r.version != VERSION]
     if not old:
         return
     versions = " and ".join(map(str, find_versions(old)))
-    commits = Counter(map(name_commit, old))
     if len(old) == 1:
         what, how = f"Trial {old[0].key} was", f"{name_commit(old[0])} reproduces it"
-    elif len(commits) == 1:
-        what, how = f"{len(old)} trials were", f"{name_commit(old[0])} reproduces them"
     else:
+        commits = Counter(map(name_commit, old))
         what, how = f"{len(old)} trials were", ", ".join(f"{c} reproduces {n} of them" for c, n in commits.items())
     raise UsageError(
         f"{what} made by another version of seqdg (description {versions}; today's is {VERSION}), and methods have "
@@ -164,6 +176,53 @@ def describe_foreign(algorithm: str) -> str:
     return ""
 
 
+def read_code(name: str, learner: Learner) -> str:
+    """Return the hash of the user's own code behind a name: of an algorithm, its wrappers, or a learner; or ""."""
+    return hash_own_code(learner.list_classes(name))
+
+
+def read_codes(names: Iterable[str]) -> dict[str, str]:
+    """Return the hash of the user's own code behind these names, by part: an algorithm or a learner, and each wrapper.
+    Parts of this package are left out, and so is code that cannot be read, as in a plain Python prompt."""
+    codes: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        first, *wrappers = shorten(name).split("+")
+        classes = find_learner(name).list_classes(name)  # of a chain, from the outside in
+        codes[first] = hash_own_code(classes[len(wrappers) :])
+        codes |= {part: hash_own_code([kind]) for part, kind in zip(reversed(wrappers), classes, strict=False)}
+    return {part: code for part, code in codes.items() if code}
+
+
+def check_code(store: Store, directory: Path, trials: Sequence[Trial]) -> None:
+    """Note the code of every own algorithm and wrapper that is to be trained, and refuse one that has changed since the
+    store got trials of it."""
+    codes = read_codes(trial.algorithm for trial in trials)
+    refuse_changed(store, directory, codes)
+    store.set_meta(META, json.dumps({**json.loads(store.meta(META) or "{}"), **codes}))
+
+
+def refuse_changed(store: Store, directory: Path, codes: Mapping[str, str], consequence: str = "") -> None:
+    """Refuse code that is not that of its stored trials: those of all chains with such a part count, and those of its
+    other names. consequence: why, and what to do; "": a table would show the old trials as the new algorithm's."""
+    noted, trials, origins = json.loads(store.meta(META) or "{}"), store.count_by_algorithm(), list_origins()
+    for part, code in codes.items():
+        same = [name for name in origins if part in origins and origins[name] == origins[part]]
+        for name in same or [part]:  # an algorithm and its sequential form are one class
+            count = sum(n for chain, n in trials.items() if name in chain.split("+"))
+            if not count or noted.get(name, code) == code:
+                continue
+            rename = "class another name" if name.startswith(FOREIGN) else "code another name in @register"
+            usual = (
+                f"trials of old and new code do not belong in one table. Give the new {rename}, to compare the two, or "
+                "give --out another directory."
+            )
+            raise UsageError(
+                f"The code of {name} has changed since {count_things(count, 'trial')} of it "
+                f"{'was' if count == 1 else 'were'} stored in {directory}: {consequence or usual} Any change of its "
+                "file, or of one beside it that it imports, counts, even a comment."
+            )
+
+
 def refuse_changed_code(store: Store, directory: Path, algorithms: Iterable[str], consequence: str) -> None:
     """Refuse what needs the code that stored trials were trained with, where one of these algorithms is the user's own
     and its code has changed."""
@@ -178,7 +237,7 @@ def rebuild_trial(
     about = record.description
     if record.is_imported:
         raise UsageError(f"Trial {record.key} was imported: its training was another program's and cannot be repeated.")
-    check_versions([record])
+    refuse_old([record])
     if record.members:
         raise UsageError(
             f"Trial {record.key} is mixed of {len(record.members)} others ({about['algorithm']}): `seqdg soup` makes "
@@ -196,6 +255,20 @@ def rebuild_trial(
     if trial.key != record.key:
         raise UsageError(f"Trial {record.key} cannot be rebuilt from its description by this version of seqdg.")
     return trial
+
+
+def make_session(
+    benchmark: str,
+    saving: Saving,
+    held_out: Sequence[str],
+    data: Path | None = None,
+    device: str = "auto",
+    weights: Path | None = None,
+    allow_partial: bool = False,
+) -> Session:
+    """Make a session on the benchmark of recorded trials: a name, or the user's own file."""
+    task = load_benchmark(benchmark).with_weights(weights).make_task(data, allow_partial, held_out)
+    return Session(task, choose_device(device), saving)
 
 
 def rerun(

@@ -7,18 +7,18 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from seqdg.base import DOMAINBED, Folder, UsageError, count_things, hash_own_code, set_checkout
+from seqdg.base import DOMAINBED, Folder, UsageError, count_things, set_checkout
 from seqdg.bench.benchmark import Benchmark, Request, load_benchmark
 from seqdg.bench.execution import (
     Executor,
     InProcess,
-    Session,
     count_files,
     estimate_makespan,
     execute,
@@ -27,12 +27,11 @@ from seqdg.bench.execution import (
     sort_longest_first,
 )
 from seqdg.bench.executors import choose_executor, is_short
-from seqdg.bench.learners.contract import Learner
 from seqdg.bench.learners.stack_learner import find_learner
 from seqdg.bench.planning import Plan, choose_compiled, plan_further, time_groups
+from seqdg.bench.reruns import check_code
 from seqdg.bench.search import list_reused
-from seqdg.bench.task import Trial
-from seqdg.core import FOREIGN, list_origins, shorten
+from seqdg.bench.task import Session
 from seqdg.report import Results
 from seqdg.results import (
     CLASSES,
@@ -202,7 +201,7 @@ def run_benchmark(benchmark: str, request: Request, command: str | None = None, 
     """
     set_checkout(DOMAINBED, request.domainbed)
     chosen = load_benchmark(benchmark).with_weights(request.weights).with_settings(request.settings_from)
-    executor, device = choose_executor(request.where, request.device)
+    executor, device = choose_executor(request, request.device)
     directory = request.out or default_directory(chosen.name)
     make_directory(directory)
     saving = Saving(
@@ -214,15 +213,11 @@ def run_benchmark(benchmark: str, request: Request, command: str | None = None, 
     )
     session = Session(chosen.make_task(request.data, request.allow_partial, request.held_out), device, saving)
     trackers = open_trackers(request.log, directory, chosen.name)
-    with lock_directory(directory):
-        store = Store.create(directory, chosen.name)
-        try:
-            check_versions(store, directory)
-            sink = TrackedStore(store, trackers, (lambda text: None) if quiet else _say)
-            runner = _Runner(chosen, request, session, executor, directory, store, sink, quiet)
-            planned = runner.finish(command or request.write_command(benchmark))
-        finally:
-            store.close()
+    with lock_directory(directory), closing(Store.create(directory, chosen.name)) as store:
+        check_versions(store, directory)
+        sink = TrackedStore(store, trackers, (lambda text: None) if quiet else _say)
+        runner = _Runner(chosen, request, session, executor, directory, store, sink, quiet)
+        planned = runner.finish(command or request.write_command(benchmark))
     return Results.open(directory).only([trial.key for trial in planned.trials])
 
 
@@ -278,7 +273,7 @@ class _Runner:
         pace = self.store.pace(name_device(torch.device(session.device)))
         with count_files("timing each algorithm", self.quiet) as on_progress:
             known = time_groups(planned.missing, task, session.device, pace, on_progress)
-        if self.request.where.is_open and is_short([known.get(group.key) for group in planned.missing]):
+        if self.request.is_open and is_short([known.get(group.key) for group in planned.missing]):
             executor = InProcess()
         self.sink.say(_describe(task.title, planned, known, min(executor.slots, len(planned.missing)), self.directory))
         for text in _list_unsaved(planned, finished, session.saving, self.directory):
@@ -359,56 +354,6 @@ def check_versions(store: Store, directory: Path) -> None:
             "methods have changed since: they and new ones do not belong in one table. Give --out another directory. "
             f"`seqdg table {directory}` shows what is there."
         )
-
-
-META = "own_code"  # in the store: the hash of each part of a name that is the user's own
-
-
-def read_code(name: str, learner: Learner) -> str:
-    """Return the hash of the user's own code behind a name: of an algorithm, its wrappers, or a learner; or ""."""
-    return hash_own_code(learner.list_classes(name))
-
-
-def read_codes(names: Iterable[str]) -> dict[str, str]:
-    """Return the hash of the user's own code behind these names, by part: an algorithm or a learner, and each wrapper.
-    Parts of this package are left out, and so is code that cannot be read, as in a plain Python prompt."""
-    codes: dict[str, str] = {}
-    for name in dict.fromkeys(names):
-        first, *wrappers = shorten(name).split("+")
-        classes = find_learner(name).list_classes(name)  # of a chain, from the outside in
-        codes[first] = hash_own_code(classes[len(wrappers) :])
-        codes |= {part: hash_own_code([kind]) for part, kind in zip(reversed(wrappers), classes, strict=False)}
-    return {part: code for part, code in codes.items() if code}
-
-
-def check_code(store: Store, directory: Path, trials: Sequence[Trial]) -> None:
-    """Note the code of every own algorithm and wrapper that is to be trained, and refuse one that has changed since the
-    store got trials of it."""
-    codes = read_codes(trial.algorithm for trial in trials)
-    refuse_changed(store, directory, codes)
-    store.set_meta(META, json.dumps({**json.loads(store.meta(META) or "{}"), **codes}))
-
-
-def refuse_changed(store: Store, directory: Path, codes: Mapping[str, str], consequence: str = "") -> None:
-    """Refuse code that is not that of its stored trials: those of all chains with such a part count, and those of its
-    other names. consequence: why, and what to do; "": a table would show the old trials as the new algorithm's."""
-    noted, trials, origins = json.loads(store.meta(META) or "{}"), store.count_by_algorithm(), list_origins()
-    for part, code in codes.items():
-        same = [name for name in origins if part in origins and origins[name] == origins[part]]
-        for name in same or [part]:  # an algorithm and its sequential form are one class
-            count = sum(n for chain, n in trials.items() if name in chain.split("+"))
-            if not count or noted.get(name, code) == code:
-                continue
-            rename = "class another name" if name.startswith(FOREIGN) else "code another name in @register"
-            usual = (
-                f"trials of old and new code do not belong in one table. Give the new {rename}, to compare the two, or "
-                "give --out another directory."
-            )
-            raise UsageError(
-                f"The code of {name} has changed since {count_things(count, 'trial')} of it "
-                f"{'was' if count == 1 else 'were'} stored in {directory}: {consequence or usual} Any change of its "
-                "file, or of one beside it that it imports, counts, even a comment."
-            )
 
 
 def default_directory(benchmark: str) -> Path:

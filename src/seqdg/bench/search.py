@@ -111,7 +111,7 @@ def _draw_variant(algorithm: Settings, where: Mapping[str, Any], generator: np.r
     values = {}
     for name, choices in where.items():
         now = flatten_settings(algorithm)[name]
-        drawn = [_draw_value(choices, v, generator) for v in (now if isinstance(now, tuple) else (now,))]
+        drawn = [_draw_value(choices, value, generator) for value in _list_positions(name, now).values()]
         values[name] = tuple(drawn) if isinstance(now, tuple) else drawn[0]
     return with_settings(algorithm, values)
 
@@ -209,10 +209,10 @@ class Optuna:
     def _propose(self, target: Target, study: Any) -> Proposal:
         trial = study.ask(self._make_distributions())
         values: dict[str, Any] = {}
+        settings = flatten_settings(self.first.algorithm)
         for name in self.where:
-            now = flatten_settings(self.first.algorithm)[name]
-            parts = [trial.params[path] for path in _list_paths(name, now)]
-            values[name] = tuple(parts) if isinstance(now, tuple) else parts[0]
+            parts = tuple(trial.params[path] for path in _list_positions(name, settings[name]))
+            values[name] = parts if isinstance(settings[name], tuple) else parts[0]
         proposal = Proposal(with_settings(self.first.algorithm, values), trial.params.get(RATE, self.first.lr))
         if (target, proposal) in self._running:
             study.tell(trial, None, state=self._module.trial.TrialState.FAIL)
@@ -225,7 +225,7 @@ class Optuna:
         kinds = {} if self.rate is None else {RATE: self._make_distribution(self.rate, self.first.lr)}
         for name, where in self.where.items():
             now = flatten_settings(self.first.algorithm)[name]
-            for path, value in zip(_list_paths(name, now), now if isinstance(now, tuple) else (now,), strict=True):
+            for path, value in _list_positions(name, now).items():
                 kinds[path] = self._make_distribution(where, value)
         return kinds
 
@@ -238,8 +238,9 @@ class Optuna:
         return kinds.FloatDistribution(where.low, where.high, log=where.log)
 
 
-def _list_paths(name: str, now: Any) -> list[str]:
-    return [f"{name}.{i}" for i in range(len(now))] if isinstance(now, tuple) else [name]
+def _list_positions(name: str, now: Any) -> dict[str, Any]:
+    """Return the value of a setting by its name; those of a setting per position by name and position."""
+    return {f"{name}.{i}": value for i, value in enumerate(now)} if isinstance(now, tuple) else {name: now}
 
 
 def _import_optuna() -> Any:

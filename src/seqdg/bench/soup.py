@@ -21,10 +21,9 @@ import torch
 from safetensors.torch import load, save
 
 from seqdg.base import Folder, Params, UsageError, list_some, unknown
-from seqdg.bench.execution import Session
 from seqdg.bench.learners.stack_learner import STACK, build_stack, find_learner
 from seqdg.bench.reruns import describe_foreign, rebuild_trial, refuse_changed_code
-from seqdg.bench.task import Group, collect_by
+from seqdg.bench.task import Group, Session, collect_by
 from seqdg.core import shorten
 from seqdg.results import (
     CRITERIA,
@@ -45,13 +44,10 @@ from seqdg.training import (
     DomainPredictions,
     Saving,
     Stack,
-    find_commit,
     hash_weights,
-    list_versions,
     measure_predictions,
-    name_device,
+    name_origin,
     pool_outputs,
-    predict_domains,
 )
 
 KINDS = {"uniform": "soup", "greedy": "greedy-soup", "ensemble": "ensemble"}  # and what follows an algorithm's name
@@ -162,7 +158,13 @@ class Mixer:
     def mix(self, mixture: Mixture) -> Record:
         """Make the model, evaluate it, keep the weights of a soup, and return its record."""
         began, first = time.perf_counter(), mixture.members[0]
-        self._check(mixture)
+        for member in mixture.members:
+            if member.description["net"] != first.description["net"] and mixture.kind != "ensemble":
+                raise UsageError(  # between weights that start apart lies no good net
+                    f"Candidates of {_name(first)} start from different weights (trials {first.key} and {member.key} "
+                    "have another net or another weight file), so their mean is no model. Mix runs of one net, each in "
+                    "a directory of its own."
+                )
         weights = [self._read_weights(member) for member in mixture.members]
         digest = ""
         if mixture.kind == "ensemble":
@@ -181,23 +183,10 @@ class Mixer:
             losses=[average_finite(losses)],  # it has no steps of its own: on source validation
             seconds=sum(m.seconds for m in mixture.members) + time.perf_counter() - began,
             peak_memory=max(m.peak_memory for m in mixture.members),
-            device=name_device(torch.device(self.session.device)),
-            versions=list_versions(),
-            commit=find_commit(),
+            **name_origin(torch.device(self.session.device)),
             weights=digest,
             notes=[*first.notes, *mixture.cautions],
         )
-
-    def _check(self, mixture: Mixture) -> None:
-        """Refuse a mean of weights that did not start alike: between them lies no good net."""
-        first = mixture.members[0]
-        for member in mixture.members[1:] if mixture.kind != "ensemble" else ():
-            if member.description["net"] != first.description["net"]:
-                raise UsageError(
-                    f"Candidates of {_name(first)} start from different weights (trials {first.key} and {member.key} "
-                    "have another net or another weight file), so their mean is no model. Mix runs of one net, each in "
-                    "a directory of its own."
-                )
 
     def _read_weights(self, record: Record) -> Params:
         data = self.files.read(f"weights/{record.key}.safetensors")
@@ -215,25 +204,26 @@ class Mixer:
 
     def _cook(self, mixture: Mixture, weights: Sequence[Params]) -> tuple[Evaluation, Params, list[str]]:
         """Return the evaluation and the weights of a soup, and the keys of the members that are in it."""
-        stack = self._build_stack(mixture.members[0])
+        first = mixture.members[0]
+        stack = self._build_stack(first)
 
         def evaluate(chosen: Sequence[Params]) -> tuple[Evaluation, Params]:
             soup = stack.recalibrate({n: w[None].to(stack.inputs.device) for n, w in mean_weights(chosen).items()})
-            split, step = stack.jobs[0].split, mixture.members[0].history[-1].step
-            parts = predict_domains(stack, soup)
+            split, step = stack.jobs[0].split, first.history[-1].step
+            parts = stack.predict_domains(soup)
             evaluation = measure_predictions(parts, len(split.validation), step, split.held_out_at_once)[0]
             return evaluation, {name: w[0].cpu().contiguous() for name, w in soup.items()}
 
         for member, its in zip(mixture.members, weights, strict=True):
             if {n: w.shape for n, w in its.items()} != {n: w.shape for n, w in weights[0].items()}:
                 raise UsageError(
-                    f"Candidates of {_name(member)} have weights of other names or shapes (trials "
-                    f"{mixture.members[0].key} and {member.key}): give --set the setting that decides the shapes, so "
-                    "that it is not searched, and run them again."
+                    f"Candidates of {_name(member)} have weights of other names or shapes (trials {first.key} and "
+                    f"{member.key}): give --set the setting that decides the shapes, so that it is not searched, and "
+                    "run them again."
                 )
         if mixture.kind == "uniform":
             return *evaluate(weights), [m.key for m in mixture.members]
-        kept, inside = [mixture.members[0].key], [weights[0]]
+        kept, inside = [first.key], [weights[0]]
         best = evaluate(inside)
         for member, its in zip(mixture.members[1:], weights[1:], strict=True):
             tried = evaluate([*inside, its])
@@ -253,7 +243,7 @@ class Mixer:
             stack = self._build_stack(member)
             split = split or stack.jobs[0].split._replace(validation=())
             test = Stack(stack.net, stack.inputs, [replace(stack.jobs[0], split=split)])
-            each.append(predict_domains(test, {n: w[None].to(stack.inputs.device) for n, w in its.items()}))
+            each.append(test.predict_domains({n: w[None].to(stack.inputs.device) for n, w in its.items()}))
         mean = [
             parts[0]._replace(logits=pool_outputs(torch.cat([p.logits for p in parts]), len(parts)))
             for parts in zip(*each, strict=True)

@@ -18,7 +18,7 @@ from weakref import finalize
 import torch
 from torch import Tensor, nn
 
-from seqdg.base import UsageError, describe_fields, measure_free_memory, restore_fields
+from seqdg.base import UsageError, collect_checkouts, describe_fields, measure_free_memory, restore_fields
 from seqdg.core import (
     Algorithm,
     Averaging,
@@ -47,6 +47,7 @@ from seqdg.training import (
     Inputs,
     NumberLoss,
     RowWeighted,
+    Saving,
     TargetScale,
     find_number_loss,
     fits_on,
@@ -360,19 +361,12 @@ class Task:
 
     def make_loss(self, trial: Trial, device: torch.device) -> Criterion:
         """Make the loss; class weights follow from the training rows of the trial's sources."""
-        loss = self._make_loss_of_rows(trial, device)
-        return loss if self.dataset().weight is None else RowWeighted(loss)
-
-    def _make_loss_of_rows(self, trial: Trial, device: torch.device) -> Criterion:
-        number_loss = self.make_number_loss(trial)
-        if number_loss is not None:
-            return number_loss
-        if self.class_weight is None:
-            return make_loss(None, (), ())
+        loss: Criterion | None = self.make_number_loss(trial)
         dataset = self.dataset()
-        split = split_rows(dataset, trial.protocol, trial.held_out, trial.seed)
-        labels = [dataset.y[rows] for rows in split.train]
-        return make_loss(self.class_weight, labels, dataset.classes, device)
+        if loss is None:
+            split = split_rows(dataset, trial.protocol, trial.held_out, trial.seed)
+            loss = make_loss(self.class_weight, [dataset.y[rows] for rows in split.train], dataset.classes, device)
+        return loss if dataset.weight is None else RowWeighted(loss)
 
     def make_number_loss(self, trial: Trial) -> NumberLoss | None:
         """Make the loss of numbers; None where there are classes. A UsageError says where another is asked for."""
@@ -428,6 +422,16 @@ class Task:
         """Keep all rows on the device where they fit. This is decided once per process: later there is less room."""
         rows = _keep(dataset, device, lambda: move_to_device(dataset.x, device) if fits_on(dataset.x, device) else None)
         return dataset.x if rows is None else rows
+
+
+@dataclass(frozen=True)
+class Session:
+    """What every worker gets: it is small and can be pickled."""
+
+    task: Task
+    device: str = "cpu"
+    saving: Saving = field(default=Saving())
+    checkouts: Mapping[str, str] = field(default_factory=collect_checkouts)  # of other projects
 
 
 def _prepare_images(dataset: Dataset, inputs: Inputs, transform: ImageTransform) -> Tensor | None:

@@ -262,9 +262,8 @@ class SessionOptions:
 
     def make_session(self, name: str, saving: training.Saving, held_out: Sequence[str]) -> bench.Session:
         """Make a session on the benchmark of this name, or on the user's own file."""
-        benchmark = bench.load_benchmark(self.benchmark or name).with_weights(self.weights)
-        task = benchmark.make_task(self.data, self.allow_partial, held_out)
-        return bench.Session(task, training.choose_device(self.device), saving)
+        chosen = self.benchmark or name
+        return bench.make_session(chosen, saving, held_out, self.data, self.device, self.weights, self.allow_partial)
 
 
 def takes(command: Callable[..., None]) -> Callable[..., None]:

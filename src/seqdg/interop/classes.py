@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from seqdg.base import UsageError, read_title, unknown
-from seqdg.bench import Candidate, Draft, Group, Learner, OnStep, Task, Trial
+from seqdg.bench import Candidate, Draft, Group, Learner, OnStep, Session, Task, Trial
 from seqdg.core import format_value, shorten, split_chain
 from seqdg.interop import checkout
 from seqdg.interop.checkout import is_large
@@ -191,15 +191,9 @@ class DomainBedClass(Learner):
         settings = {name: parse_setting(name, defaults.get(name), text) for name, text in trial.settings}
         return {**settings, **{hparam: getattr(trial.protocol, field) for field, hparam in PROTOCOL.items()}}
 
-    def train(
-        self,
-        group: Group,
-        task: Task,
-        device: torch.device,
-        on_step: OnStep = lambda step: None,
-        saving: Saving | None = None,
-    ) -> list[Record]:
-        return [self._train(trial, task, device, on_step, saving or Saving()) for trial in group.trials]
+    def train(self, group: Group, session: Session, on_step: OnStep = lambda step: None) -> list[Record]:
+        device = torch.device(session.device)
+        return [self._train(trial, session.task, device, on_step, session.saving) for trial in group.trials]
 
     def _train(self, trial: Trial, task: Task, device: torch.device, on_step: OnStep, saving: Saving) -> Record:
         self.check_device(trial, device.type)

@@ -6,21 +6,15 @@ dictionaries of settings, one of the publication and one read from the run's rec
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from seqdg.base import UsageError, unknown
+from seqdg.base import UsageError, read_toml, unknown
 from seqdg.results import AVERAGE, Cell, Record, count_candidates, drop_label
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 PUBLISHED = {"paper": "paper", "domainbed": "DomainBed"}  # whose numbers there are, and how tables call them
 MISSING = {
@@ -72,8 +66,7 @@ class PublishedColumns:
 
 @cache
 def _read_content(source: str = "paper") -> dict[str, Any]:
-    content: dict[str, Any] = tomllib.loads((files("seqdg") / "report" / f"{source}.toml").read_text(encoding="utf-8"))
-    return content
+    return read_toml(Path(__file__).parent / f"{source}.toml")
 
 
 @cache

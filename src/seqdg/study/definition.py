@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from seqdg.base import UsageError, read_fields, read_value, unknown
+from seqdg.base import UsageError, read_fields, read_toml, read_value, unknown
 from seqdg.results import FAILED, InnerTrials, Record, RecordSource, has_run, open_run, score_candidate
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 CRITERION = "accuracy"  # of all that a study answers
 PLAIN, COSINE = "plain", "cosine"
@@ -175,10 +169,7 @@ def load_study(path: Path) -> Study:
     """Read a study's file."""
     if not path.is_file():
         raise UsageError(f"There is no study's file {path}.")
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not valid TOML: {error}.") from None
+    content = read_toml(path)
     defaults = read_value(content.pop("defaults", {}), "table", f"[defaults] of {path}")
     tables = {name: content.pop(name, []) for name in ("parts", "hypotheses")}
     for name, some in tables.items():

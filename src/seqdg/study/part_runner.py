@@ -365,7 +365,7 @@ def make_benchmark(part: Part, data: Path | None) -> bench.Benchmark:
         if data is None:
             raise UsageError(f"{part.name} starts from {part.weights}: give the folder that holds it with --data.")
         net = replace(net, weights=data / part.weights)
-    return replace(benchmark, protocol=benchmark.protocol.replace_fields(changes), net=net, tables=tables)
+    return replace(benchmark, protocol=replace(benchmark.protocol, **changes), net=net, tables=tables)
 
 
 def say(text: str) -> None:

@@ -11,20 +11,28 @@ if TYPE_CHECKING:
         list_versions,
         measure_peak_memory,
         name_device,
+        name_origin,
         reset_peak_memory,
         set_precision,
     )
-    from seqdg.training.evaluation import (
+    from seqdg.training.inputs import (
+        Groups,
+        Inputs,
+        TargetScale,
+        fits_on,
+        gather_rows,
+        learn_target_scale,
+        move_to_device,
+    )
+    from seqdg.training.metrics import (
         DomainPredictions,
+        compute_metrics,
         fit_temperature,
         is_finite,
         list_seeds,
         measure_predictions,
         pool_outputs,
-        predict_domains,
     )
-    from seqdg.training.inputs import Inputs, TargetScale, fits_on, gather_rows, learn_target_scale, move_to_device
-    from seqdg.training.metrics import Groups, compute_metrics
     from seqdg.training.optimizers import OPTIMIZERS, Rates
     from seqdg.training.protocol import (
         AUTO,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -89,6 +90,11 @@ def find_commit() -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip()
+
+
+def name_origin(device: torch.device) -> dict[str, Any]:
+    """Name where a record comes from, as its fields: the device, the versions and the commit."""
+    return {"device": name_device(device), "versions": list_versions(), "commit": find_commit()}
 
 
 def reset_peak_memory(device: torch.device) -> None:

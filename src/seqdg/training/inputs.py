@@ -10,25 +10,23 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from seqdg.data import Scaling, scale_to_unit
-from seqdg.training.metrics import Groups
+from seqdg.data import ImageTransform, Scaling, scale_to_unit
 
 AHEAD = 3  # batches gathered before they are asked for
 SPARE = 0.5  # of the device's free memory: left to the net and its gradients
 
 
-class Transform(Protocol):
-    """Turns stored rows into what enters the net; `train` may draw noise from the key of the step."""
+class Groups(NamedTuple):
+    """The group of each row, where the data have groups beside their domains."""
 
-    def train(self, x: Tensor, key: Tensor) -> Tensor: ...
-
-    def serve(self, x: Tensor) -> Tensor: ...
+    number: Tensor  # (trial, row) from 0, or (row,) of a whole data set
+    total: int  # of groups in the whole data set
 
 
 class TargetScale(NamedTuple):
@@ -78,7 +76,7 @@ class Inputs:
         y: Tensor,
         device: torch.device,
         dtype: torch.dtype = torch.float32,
-        transform: Transform | None = None,
+        transform: ImageTransform | None = None,
         scaling: Scaling | None = None,
         first_row: Tensor | None = None,
         groups: Groups | None = None,
@@ -116,7 +114,7 @@ class Inputs:
         if self.prepared is None:
             return self._augment(self._gather(rows), key), self._gather_targets(rows)
         x = _take(self.prepared, rows)
-        return _to_channels_last(x.squeeze(0)).unsqueeze(0) if len(x) == 1 else x, self._gather_targets(rows)
+        return to_channels_last(x.squeeze(0)).unsqueeze(0) if len(x) == 1 else x, self._gather_targets(rows)
 
     @property
     def is_resident(self) -> bool:
@@ -126,7 +124,7 @@ class Inputs:
     def serve(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return x and y of rows, for evaluation: numbers to predict in the user's units."""
         x = self._serve(rows) if self.prepared is None else _take(self.prepared, rows)
-        return _to_channels_last(x) if len(x) == 1 else x, _take(self.y, rows)
+        return to_channels_last(x) if len(x) == 1 else x, _take(self.y, rows)
 
     def prepare_rows(self, together: int = 2**23) -> Tensor:
         """Return all rows as they enter the net. together: how many stored numbers are worked on at once."""
@@ -156,7 +154,7 @@ class Inputs:
         if self.transform is None:
             return x
         if len(x) == 1:
-            return _to_channels_last(self.transform.train(self._widen(x).squeeze(0), key.squeeze(0))).unsqueeze(0)
+            return to_channels_last(self.transform.train(self._widen(x).squeeze(0), key.squeeze(0))).unsqueeze(0)
         return torch.func.vmap(self.transform.train)(self._widen(x), key)
 
     def restore(self, outputs: Tensor) -> Tensor:
@@ -191,8 +189,8 @@ def _take(x: Tensor, rows: Tensor) -> Tensor:
     return x.index_select(0, rows.flatten()).reshape(*rows.shape, *x.shape[1:])
 
 
-def _to_channels_last(x: Tensor) -> Tensor:
-    """Return images (..., batch, channel, height, width), of 5 axes, in the order in which convolutions are fastest."""
+def to_channels_last(x: Tensor) -> Tensor:
+    """Return images, or the weights of a convolution, of 5 axes, in the order in which convolutions are fastest."""
     if x.dim() != 5:
         return x
     return x.flatten(0, 1).contiguous(memory_format=torch.channels_last).view(x.shape)

@@ -1,28 +1,196 @@
-"""Metrics of stacked predictions, of every trial of a stack at once: one function for each of the `CRITERIA`."""
+"""Predictions of a stack, of every trial at once: pooled over an ensemble, calibrated and measured.
+
+The metrics come last: one function for each of the `CRITERIA`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import math
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from seqdg.results import CRITERIA
+from seqdg.results import CRITERIA, LOSSES, Evaluation, choose_loss
+from seqdg.training.inputs import Groups
+from seqdg.training.splits import Split
 
 BINS = 15
 TOP = 5
 QUANTILE = 0.1  # of the accuracies of groups
 GRAIN = 2.0**20  # weights are multiples of its inverse, so that their sums are exact in any order
+DEVIATION = 0.5  # of the prior of log T, of which T is the temperature of softmax(z / T)
+LARGEST = 20.0  # T is between 1 / LARGEST and LARGEST
+HALVINGS = 40
 
 
-class Groups(NamedTuple):
-    """The group of each row, where the data have groups beside their domains."""
+class DomainPredictions(NamedTuple):
+    """Predictions of a stack for one domain of each trial, with the labels. Only rows that the mask keeps count."""
 
-    number: Tensor  # (trial, row) from 0, or (row,) of a whole data set
-    total: int  # of groups in the whole data set
+    logits: Tensor  # (trial, row, class); (trial, row, 1) of numbers, in the user's units
+    y: Tensor  # (trial, row)
+    mask: Tensor  # (trial, row) bool
+    rows: Tensor | None = None  # (trial, row) their numbers in the data set
+    fifth: Tensor | None = None  # (trial, row) bool, of a held-out domain: whether `oracle-split` chooses by the row
+    groups: Groups | None = None  # where the data have them
+    weight: Tensor | None = None  # (trial, row) how much each row counts; None: all the same
+
+
+def list_seeds(seed: int, members: int) -> tuple[int, ...]:
+    """List the seeds of the members of a trial: those of no two trials overlap, and a member alone has the trial's."""
+    return tuple(range(seed * members, (seed + 1) * members))
+
+
+def pool_outputs(outputs: Tensor, members: int) -> Tensor:
+    """Return what the members of each trial, a deep ensemble, say together (trial, row, class): the logarithm of the
+    mean of their probabilities (Lakshminarayanan et al., 2017), or the mean of their numbers, where a net gives one
+    number per row (regression).
+
+    outputs: (trial x member, row, class); those of one member each are returned as they are.
+    """
+    if members == 1:
+        return outputs
+    each = outputs.double().reshape(len(outputs) // members, members, *outputs.shape[1:])
+    if outputs.shape[-1] == 1:
+        return each.mean(1)
+    return each.log_softmax(-1).logsumexp(1) - math.log(members)
+
+
+def fit_temperature(logits: Tensor, y: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Return the temperature of every trial (trial,), 1 where no row counts or a logit is not finite.
+
+    Temperature scaling (Guo et al., 2017): probabilities softmax(z / T). T minimizes the log loss summed over the rows
+    plus (log T)^2 / (2 d^2): log T has a normal prior of deviation d = 0.5, so that few rows, or rows that are all
+    predicted right, do not make a net arbitrarily sure. The most probable class stays the most probable.
+
+    Where rows have weights w, their losses are summed with w * sum(w) / sum(w^2), which add up to the number of rows
+    that would say as much (Kish, 1965): a few heavy rows do not outweigh the prior.
+
+    logits: (trial, row, class)   y: (trial, row)   mask: (trial, row) bool, the rows that count
+    weight: (trial, row) how much; None: all the same
+    """
+    if weight is not None:
+        mask = mask & (weight > 0)
+        weight = torch.where(mask, weight.double(), 0.0)
+        weight = weight * (weight.sum(1) / (weight**2).sum(1).clamp(min=1e-300))[:, None]
+    z = logits.double().masked_fill(~mask[..., None], 0.0)
+    z = z - z.gather(-1, y[..., None])  # of the true class 0: the log loss is logsumexp(z)
+    weighed = z if weight is None else z * weight[..., None]
+    low = torch.full((len(z),), -math.log(LARGEST), dtype=torch.float64, device=z.device)  # of -log T
+    high = -low
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        sharper = middle.exp()
+        p = (z * sharper[:, None, None]).softmax(-1)
+        slope = sharper * (p * weighed).sum((1, 2)) + middle / DEVIATION**2
+        low, high = torch.where(slope < 0, middle, low), torch.where(slope < 0, high, middle)
+    known = mask.any(1) & z.isfinite().all(-1).all(-1)
+    return torch.where(known, (-(low + high) / 2).exp(), 1.0)
+
+
+# ---------------------------------------------------------------------------- measuring
+
+
+def measure_predictions(
+    predictions: Sequence[DomainPredictions],
+    sources: int,
+    step: int,
+    at_once: int | None = None,
+    criteria: Collection[str] = (),
+) -> list[Evaluation]:
+    """Measure the predictions of every trial; the first `sources` domains are sources, the others held out.
+
+    at_once: how many are held out by a fixed split; those after them are validation domains. None: it is not fixed.
+    """
+    last = len(predictions) if at_once is None else sources + at_once
+    held_out, outside = predictions[sources:last], predictions[last:]
+    split = [(p, p.fifth) for p in held_out if p.fifth is not None]
+    parts = (  # the fields of an Evaluation, in their order
+        predictions[:sources],
+        held_out,
+        [p._replace(mask=p.mask & fifth) for p, fifth in split],
+        [p._replace(mask=p.mask & ~fifth) for p, fifth in split],
+        outside,
+        [] if at_once is None else [_join(domains, 1) for domains in (held_out, outside) if domains],
+    )
+    measured = _measure([domain for part in parts for domain in part], criteria)
+    values, names, trials = iter(measured), list(measured[0]), range(len(predictions[0].y))
+
+    def take(count: int, is_needed: bool) -> list[dict[str, list[float]]]:
+        """Return of every trial by criterion a value for each of the next domains."""
+        if not count:
+            return [{name: [] for name in names} if is_needed else {} for _ in trials]
+        domains = list(islice(values, count))
+        by_trial = zip(*(zip(*(domain[name] for domain in domains), strict=True) for name in names), strict=True)
+        return [dict(zip(names, map(list, each), strict=True)) for each in by_trial]
+
+    taken = [take(len(part), i < 2) for i, part in enumerate(parts)]  # sources and held-out domains are always there
+    return [Evaluation(step, *each) for each in zip(*taken, strict=True)]
+
+
+def list_losses(evaluation: Evaluation) -> list[float]:
+    """Return the loss on each source's validation rows: the log-loss, or the mean squared error of numbers."""
+    name = choose_loss(evaluation.source)
+    return [value if name == "log_loss" else value**2 for value in evaluation.source[name]]
+
+
+def is_finite(evaluation: Evaluation, split: Split) -> bool:
+    """Whether the loss is finite on every domain that has rows to evaluate."""
+    losses = evaluation.list_values(choose_loss(evaluation.source))
+    return all(math.isfinite(loss) for loss, rows in zip(losses, split.evaluated, strict=True) if len(rows))
+
+
+def _measure(predictions: Sequence[DomainPredictions], criteria: Collection[str]) -> list[dict[str, list[float]]]:
+    """Return of every domain by criterion a value for each trial, over the rows that its mask keeps.
+
+    Domains of about the same length are measured together, and all numbers leave the device at once.
+    """
+    lengths = [domain.y.shape[1] for domain in predictions]
+    order = sorted((k for k, length in enumerate(lengths) if length), key=lambda k: lengths[k]) or [0]
+    groups: list[list[int]] = []
+    for k in order:
+        if groups and lengths[k] <= 1.5 * lengths[groups[-1][0]]:  # at most half as long again as the shortest
+            groups[-1].append(k)
+        else:
+            groups.append([k])
+    wanted = {*criteria, *LOSSES} if criteria else ()
+    joined = [_join([predictions[k] for k in group], 0) for group in groups]
+    measured = [compute_metrics(p.logits, p.y, p.mask, p.groups, p.weight, wanted) for p in joined]
+    names, trials = list(measured[0]), len(predictions[0].y)
+    together = torch.cat([torch.stack([values[name] for name in names]) for values in measured], 1)
+    numbers = together.reshape(len(names), -1, trials).transpose(0, 1).tolist()  # (domain, criterion, trial)
+    by_domain = {k: dict(zip(names, values, strict=True)) for k, values in zip(order, numbers, strict=True)}
+    nothing = dict.fromkeys(names, [math.nan] * trials)  # is known of a domain without rows
+    return [by_domain.get(k, nothing) for k in range(len(predictions))]
+
+
+def _join(domains: Sequence[DomainPredictions], axis: int) -> DomainPredictions:
+    """Return several domains as one: with the rows of all (axis 1), or as one of as many more trials (axis 0), which
+    rows that do not count fill up."""
+    most = max(domain.y.shape[1] for domain in domains)
+
+    def join(values: Sequence[Tensor]) -> Tensor:
+        missing = [(0, 0) * (v.dim() - 2) + (0, most - v.shape[1]) for v in values]
+        full = [pad(v, m) if axis == 0 and any(m) else v for v, m in zip(values, missing, strict=True)]
+        return torch.cat(full, axis)
+
+    groups = [domain.groups for domain in domains if domain.groups is not None]
+    weights = [domain.weight for domain in domains if domain.weight is not None]
+    return DomainPredictions(
+        logits=join([domain.logits for domain in domains]),
+        y=join([domain.y for domain in domains]),
+        mask=join([domain.mask for domain in domains]),
+        groups=groups[0]._replace(number=join([g.number for g in groups])) if groups else None,
+        weight=join(weights) if weights else None,
+    )
+
+
+# ---------------------------------------------------------------------------- metrics
 
 
 @dataclass(frozen=True)
@@ -192,7 +360,7 @@ def auroc(p: Predictions) -> Tensor:
     score = p.log_p[..., 1].contiguous()
     positive, negative = p.mask & (p.y == 1), p.mask & (p.y == 0)
     others, order = score.masked_fill(~negative, float("inf")).sort(1)  # the negative ones first: none is infinite
-    lighter = torch.nn.functional.pad((p.weight * negative).gather(1, order).cumsum(1), (1, 0))  # weight of the first n
+    lighter = pad((p.weight * negative).gather(1, order).cumsum(1), (1, 0))  # weight of the first n
     below = sum(lighter.gather(1, torch.searchsorted(others, score, right=ties)) for ties in (False, True))
     pairs = (p.weight * positive).sum(1) * (p.weight * negative).sum(1)
     unknown = (pairs == 0) | (score.isnan() & (positive | negative)).any(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -95,14 +95,6 @@ class Protocol:
         for name, (is_allowed, wanted) in _RULES.items():
             if not is_allowed(getattr(self, name)):
                 raise UsageError(f"{name} is {getattr(self, name)!r}, but it must be {wanted}.")
-
-    def replace_fields(self, table: Mapping[str, Any]) -> Protocol:
-        """Return the protocol with some fields replaced; an unknown name is an error."""
-        names = [f.name for f in fields(self)]
-        for name in table:
-            if name not in names:
-                raise unknown("field of a protocol", name, names)
-        return replace(self, **table)
 
     @property
     def is_fixed(self) -> bool:

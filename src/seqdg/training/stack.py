@@ -22,7 +22,8 @@ from seqdg.base import Episode, Params, private, tree
 from seqdg.core import Algorithm, Number, SharedTraining, collect_numbers, with_numbers
 from seqdg.nets import Net
 from seqdg.training.device import use_serving_precision
-from seqdg.training.inputs import Inputs
+from seqdg.training.inputs import Inputs, to_channels_last
+from seqdg.training.metrics import DomainPredictions, fit_temperature, pool_outputs
 from seqdg.training.optimizers import OPTIMIZERS, Rates, Slots
 from seqdg.training.protocol import Protocol, choose_optimizer, end_stages
 from seqdg.training.sampler import Sampler, Upcoming
@@ -204,9 +205,45 @@ class Stack:
                 labels.append(y)
         return torch.cat(logits, 1), torch.cat(labels, 1)
 
+    def predict_domains(self, deployed: Params, pooled: bool = True) -> list[DomainPredictions]:
+        """Predict the validation rows of every source, then the rows of every held-out and of every validation domain.
+
+        Where a trial has fewer rows of a domain than another of the stack, or than whole batches of a transductive
+        algorithm, rows of its own fill it up, which do not count: so each trial predicts as it would alone.
+        pooled: as a trial predicts, the members of an ensemble together and, where the protocol says so, calibrated.
+        """
+        rows, counts, masks, fifths = self.evaluated_rows
+        if rows.numel():
+            logits, y = self.predict(deployed, rows)
+        else:  # a net of the user's own may not take 0 rows
+            logits, y = torch.zeros(*rows.shape, 2, device=rows.device), rows.to(self.inputs.y.dtype)
+        if pooled and self.members > 1:  # the members of an ensemble are evaluated on the same rows
+            every = self.members
+            logits, y, rows = pool_outputs(logits, every), y[::every], rows[::every]
+            masks = [mask[::every] for mask in masks]
+            fifths = [None if fifth is None else fifth[::every] for fifth in fifths]
+        if pooled and self.protocol.calibrate and logits.shape[-1] > 1:
+            validation = len(self.jobs[0].split.validation)
+            end, mask = sum(counts[:validation]), torch.cat([*masks[:validation], masks[0][:, :0]], 1)
+            temperature = fit_temperature(logits[:, :end], y[:, :end], mask, self.inputs.find_weights(rows[:, :end]))
+            logits = logits / temperature[:, None, None].to(logits.dtype)
+        split = (torch.split(values, counts, 1) for values in (logits, y, rows))
+        inputs = self.inputs
+        return [
+            DomainPredictions(part, y, mask, rows, fifth, inputs.find_groups(rows), inputs.find_weights(rows))
+            for part, y, rows, mask, fifth in zip(*split, masks, fifths, strict=True)
+        ]
+
     def map_over_trials(self, one: Callable[..., Any]) -> Callable[..., Any]:
         """Make a function of all trials from one of a single trial; tensors in and out have a first axis of trials."""
-        return map_trials(one, len(self.jobs))
+        if not self.alone:
+            return vmap(one)
+
+        def map_single(*stacked: Any) -> Any:
+            out = one(*private.map_tensors(lambda t: t.squeeze(0), stacked))
+            return private.map_tensors(lambda t: t.unsqueeze(0), out)
+
+        return map_single
 
     def _apply(self, one: Callable[..., Any], *stacked: Any) -> Any:
         """Apply a function of one trial's algorithm, with its numeric settings, and of its tensors to all trials."""
@@ -361,22 +398,10 @@ def _put_back(state: State, carried: Carried) -> None:
 # ---------------------------------------------------------------------------- the axis of trials
 
 
-def map_trials(one: Callable[..., Any], trials: int) -> Callable[..., Any]:
-    """Make a function of all trials from one of a single trial; tensors in and out have a first axis of trials."""
-    if trials > 1:
-        return vmap(one)
-
-    def map_single(*stacked: Any) -> Any:
-        out = one(*private.map_tensors(lambda t: t.squeeze(0), stacked))
-        return private.map_tensors(lambda t: t.unsqueeze(0), out)
-
-    return map_single
-
-
 def stack_weights(trials: Sequence[Params], device: torch.device) -> Params:
     """Stack the weights of trials on the device; those of a single trial in the memory order of its inputs."""
     stacked = {name: stack_shared([params[name] for params in trials], device) for name in trials[0]}
-    return stacked if len(trials) > 1 else {name: _to_channels_last(p) for name, p in stacked.items()}
+    return stacked if len(trials) > 1 else {name: to_channels_last(p) for name, p in stacked.items()}
 
 
 def stack_shared(values: Sequence[Tensor], device: torch.device) -> Tensor:
@@ -396,10 +421,3 @@ def _drop_repeats(value: Tensor, repeated: Sequence[int]) -> Tensor:
     for axis in repeated:
         value = value.narrow(axis, 0, 1) if value.shape[axis] else value
     return value
-
-
-def _to_channels_last(p: Tensor) -> Tensor:
-    """Return the weights (1, out, in, height, width) of a convolution in the memory order of its inputs."""
-    if p.dim() != 5:
-        return p
-    return p.squeeze(0).contiguous(memory_format=torch.channels_last).unsqueeze(0)

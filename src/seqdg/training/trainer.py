@@ -9,7 +9,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property, partial
@@ -24,7 +24,7 @@ from seqdg.base import Files, Params, hash_own_code, tree
 from seqdg.core import list_layers
 from seqdg.results import DIVERGED, DONE, LOSS_POINTS, LOSSES, Evaluation, Record, choose_usual, select_step, thin
 from seqdg.training.device import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
-from seqdg.training.evaluation import DomainPredictions, evaluate_stack, is_finite, list_losses, predict_domains
+from seqdg.training.metrics import DomainPredictions, is_finite, list_losses, measure_predictions
 from seqdg.training.protocol import list_evaluation_steps
 from seqdg.training.stack import DRAWN_AHEAD, Outcome, Stack, State, View
 
@@ -168,7 +168,7 @@ class _Run:
 
         @cache
         def predict(view: int) -> list[DomainPredictions]:
-            return predict_domains(self.stack, deployed[view])[len(split.validation) :][: len(split.test)]
+            return self.stack.predict_domains(deployed[view])[len(split.validation) :][: len(split.test)]
 
         def take(outcome: Outcome) -> Params:
             return copy_to_host(split_trials(self.stack, deployed[outcome.number])[outcome.trial])
@@ -251,6 +251,19 @@ class _Run:
             notes=list(self.notes),
             serving=self.serving,
         )
+
+
+def evaluate_stack(
+    stack: Stack, state: State, deployed: Params, pooled: bool = True, criteria: Collection[str] = ()
+) -> list[Evaluation]:
+    """Measure every trial on its sources' validation rows, its held-out domains and its validation domains.
+
+    pooled: measure a trial as it predicts, members together and calibrated; else every training by itself.
+    criteria: those to measure, beside the losses; none: all.
+    """
+    split = stack.jobs[0].split
+    predictions = stack.predict_domains(deployed, pooled)
+    return measure_predictions(predictions, len(split.validation), state.step, split.held_out_at_once, criteria)
 
 
 def split_trials(stack: Stack, deployed: Params) -> list[Params]:

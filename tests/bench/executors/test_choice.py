@@ -29,15 +29,15 @@ def test_a_cpu_has_a_worker_for_each_core_unless_told_otherwise() -> None:
 def test_every_gpu_has_a_worker_or_as_many_as_share_it() -> None:
     assert choose_executor(ExecutorChoice(), "auto") == (Workers(2, ("cuda:0", "cuda:1")), "cuda")
     assert choose_executor(ExecutorChoice(), "cuda:1") == (InProcess(), "cuda:1")
-    assert choose_executor(ExecutorChoice(gpus=0.25), "cuda")[0] == Workers(8, ("cuda:0", "cuda:1"))
-    assert choose_executor(ExecutorChoice(gpus=0.3, workers=2), "cuda:0")[0] == Workers(2, ("cuda:0",))
+    assert choose_executor(ExecutorChoice(gpus_per_worker=0.25), "cuda")[0] == Workers(8, ("cuda:0", "cuda:1"))
+    assert choose_executor(ExecutorChoice(gpus_per_worker=0.3, workers=2), "cuda:0")[0] == Workers(2, ("cuda:0",))
     assert choose_executor(ExecutorChoice(workers=5), "cuda")[0].slots == 5
 
 
 @pytest.mark.usefixtures("gpus")
 def test_more_gpu_than_there_is_is_refused() -> None:
     with pytest.raises(UsageError, match=r"5 workers with 0\.5 of a GPU each need more than the 2 GPU here"):
-        choose_executor(ExecutorChoice(gpus=0.5, workers=5), "cuda")
+        choose_executor(ExecutorChoice(gpus_per_worker=0.5, workers=5), "cuda")
     with pytest.raises(UsageError, match=r"'cuda:2': the last of the 2 CUDA devices is cuda:1"):
         choose_device("cuda:2")
 
@@ -47,8 +47,8 @@ def test_more_gpu_than_there_is_is_refused() -> None:
     [
         ({"executor": "slurm"}, "There is no executor 'slurm'. Choose from: local, ray."),
         ({"workers": -1}, "-1 workers were asked for. Give 0 for this process alone, or more."),
-        ({"gpus": 2.0}, "A worker was to have 2 GPUs, but a trial trains on one."),
-        ({"gpus": 0.0}, "A worker was to have 0 GPUs"),
+        ({"gpus_per_worker": 2.0}, "A worker was to have 2 GPUs, but a trial trains on one."),
+        ({"gpus_per_worker": 0.0}, "A worker was to have 0 GPUs"),
         ({"address": "auto"}, "--address is that of a Ray cluster. Add --executor ray, or leave it out."),
     ],
 )
@@ -60,7 +60,7 @@ def test_wishes_that_make_no_sense_are_one_sentence(words: dict[str, object], se
 
 def test_part_of_a_gpu_on_a_cpu_is_refused() -> None:
     with pytest.raises(UsageError, match="Part of a GPU was asked for, and the device is the CPU"):
-        choose_executor(ExecutorChoice(gpus=0.5), "cpu")
+        choose_executor(ExecutorChoice(gpus_per_worker=0.5), "cpu")
 
 
 @pytest.mark.parametrize("name", ["tpu", "cuda:x", "cpu:"])

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from seqdg import UsageError
-from seqdg.bench import Group, RowsInMemory, Task, find_learner
+from seqdg.bench import Group, RowsInMemory, Session, Task, find_learner
 from seqdg.bench.learners.estimators import is_of_sklearn, read_skops, write_skops
 from seqdg.data import Dataset
 from seqdg.nets import Net, NetSpec
@@ -159,7 +159,7 @@ def test_seeds_share_one_fit_where_nothing_is_drawn(monkeypatch):
     monkeypatch.setattr(type(learner), "make", lambda self, *about, **s: fits.append(1) or LogisticRegression())
     trials = tuple(make_trial(task, "logistic", seed) for seed in range(3))
     assert len({learner.share(trial, task) for trial in trials}) == 1
-    records = learner.train(Group(trials), task, torch.device("cpu"))
+    records = learner.train(Group(trials), Session(task))
     assert len(fits) == 1
     assert [r.key for r in records] == [t.key for t in trials]
     assert len({r.key for r in records}) == 3
@@ -169,7 +169,7 @@ def test_seeds_share_one_fit_where_nothing_is_drawn(monkeypatch):
     forest = find_learner("random-forest")
     one, two = (make_trial(task, "random-forest", seed, trees=5) for seed in (0, 1))
     assert forest.share(one, task) != forest.share(two, task)
-    values = [r.history[0].source["log_loss"] for r in forest.train(Group((one, two)), task, torch.device("cpu"))]
+    values = [r.history[0].source["log_loss"] for r in forest.train(Group((one, two)), Session(task))]
     assert values[0] != values[1]
 
 

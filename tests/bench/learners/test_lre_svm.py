@@ -160,8 +160,8 @@ def test_the_kernel_tells_apart_what_no_line_does():
 
 def test_too_many_rows_images_and_bad_settings_are_refused():
     learner = find_learner("lre-svm")
-    with pytest.raises(UsageError, match="lre-svm compares every row with every other, and most_rows is 50,000"):
-        learner.check(make_trial(most_rows="50000"), TASK, None)
+    with pytest.raises(UsageError, match=r"most_rows is 50000.* must be at most 10000"):
+        learner.build_settings("lre-svm", most_rows=50000)
     images = SimpleNamespace(dataset=lambda: SimpleNamespace(is_image=True, shape=(3, 8, 8)), name="pacs")
     with pytest.raises(UsageError, match="lre-svm reads rows of numbers, and pacs holds images"):
         learner.check(make_trial(), images, None)

@@ -62,7 +62,7 @@ class Recorder(Learner):
     def propose(self, draft):
         return []
 
-    def train(self, group, task, device, on_step=lambda step: None, saving=None):
+    def train(self, group, session, on_step=lambda step: None):
         return []
 
 

@@ -212,7 +212,7 @@ def test_of_older_records_it_names_every_commit(records):
     assert said.startswith("4 trials were made by another version of seqdg (description 1; today's is 2)")
     assert "commit aaa reproduces 2 of them, commit bbb with changes that were not committed reproduces 1 of" in said
     assert "a version of seqdg whose commit was not recorded reproduces 1 of them. Run `seqdg rerun` there." in said
-    with pytest.raises(UsageError, match=r"2 trials were made by .*: commit aaa reproduces them"):
+    with pytest.raises(UsageError, match=r"2 trials were made by .*: commit aaa reproduces 2 of them"):
         pick_records([*old, *records], [old[0].key, old[1].key, records[0].key], 3)
     assert pick_records([*old, *records], [records[0].key], 3) == [records[0]]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from seqdg.base import UsageError, count_cores, unknown
+from seqdg.bench.executors.workers import Workers
 
 if TYPE_CHECKING:
     from seqdg.bench.execution import Executor
@@ -15,31 +16,33 @@ EXECUTORS = ("local", "ray")
 SHORT = 10.0  # seconds: what takes less is not worth the start of worker processes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ExecutorChoice:
     """What the user asks for; None: we choose.
 
-    workers: 0 is this process.   gpus: the part of a GPU that a worker needs, so that 0.25 puts four on each.
+    workers: 0 is this process.
+    gpus_per_worker: the part of a GPU that a worker needs, so that 0.25 puts four on each.
     """
 
     executor: str = "local"
     workers: int | None = None
-    gpus: float | None = None
+    gpus_per_worker: float | None = None
     address: str | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether the user asks for nothing in particular."""
-        return self.executor == "local" and self.workers is None and self.gpus is None
+        return self.executor == "local" and self.workers is None and self.gpus_per_worker is None
 
     def __post_init__(self) -> None:
         if self.executor not in EXECUTORS:
             raise unknown("executor", self.executor, EXECUTORS)
         if self.workers is not None and self.workers < 0:
             raise UsageError(f"{self.workers} workers were asked for. Give 0 for this process alone, or more.")
-        if self.gpus is not None and not 0 < self.gpus <= 1:
+        if self.gpus_per_worker is not None and not 0 < self.gpus_per_worker <= 1:
             raise UsageError(
-                f"A worker was to have {self.gpus:g} GPUs, but a trial trains on one. Give 1, or a part such as 0.25."
+                f"A worker was to have {self.gpus_per_worker:g} GPUs, but a trial trains on one. Give 1, or a part "
+                "such as 0.25."
             )
         if self.address is not None and self.executor != "ray":
             raise UsageError("--address is that of a Ray cluster. Add --executor ray, or leave it out.")
@@ -50,12 +53,12 @@ def choose_executor(choice: ExecutorChoice, device: str) -> tuple[Executor, str]
     from seqdg.training import choose_device
 
     kind = device if choice.executor == "ray" else choose_device(device)
-    if kind == "cpu" and choice.gpus is not None:
+    if kind == "cpu" and choice.gpus_per_worker is not None:
         raise UsageError("Part of a GPU was asked for, and the device is the CPU. Leave out --gpus-per-worker.")
     if choice.executor == "ray":
         from seqdg.bench.executors.ray import connect
 
-        return connect(choice.workers, choice.gpus, choice.address, device)
+        return connect(choice.workers, choice.gpus_per_worker, choice.address, device)
     return _choose_local(choice, kind), kind
 
 
@@ -69,16 +72,15 @@ def _choose_local(choice: ExecutorChoice, device: str) -> Executor:
     import torch
 
     from seqdg.bench.execution import InProcess
-    from seqdg.bench.executors.workers import Workers
 
     every = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) if device == "cuda" else ()
     devices, each = every or (device,), 1
-    if choice.gpus is not None:
-        each = int(1 / choice.gpus + 1e-9)
+    if choice.gpus_per_worker is not None:
+        each = int(1 / choice.gpus_per_worker + 1e-9)
         if choice.workers is not None and choice.workers > each * len(devices):
             raise UsageError(
-                f"{choice.workers} workers with {choice.gpus:g} of a GPU each need more than the {len(devices)} GPU "
-                f"here. Give at most {each * len(devices)} workers."
+                f"{choice.workers} workers with {choice.gpus_per_worker:g} of a GPU each need more than the "
+                f"{len(devices)} GPU here. Give at most {each * len(devices)} workers."
             )
     count = count_cores() if device == "cpu" else each * len(devices)
     count = count if choice.workers is None else choice.workers

@@ -23,9 +23,9 @@ import numpy as np
 import torch
 
 from seqdg.base import UsageError, count_cores
-from seqdg.bench.execution import FinishedGroups, Session, Tell, record_failure, train_group
+from seqdg.bench.execution import FinishedGroups, Tell, record_failure, train_group
 from seqdg.bench.executors.workers import ATTEMPTS, PATIENCE, Warned, describe_warning
-from seqdg.bench.task import Group, RowsInMemory
+from seqdg.bench.task import Group, RowsInMemory, Session
 from seqdg.data import Dataset
 from seqdg.results import Record
 from seqdg.training import name_checkpoint

@@ -22,8 +22,8 @@ from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, NamedTuple, Union
 
 if TYPE_CHECKING:
-    from seqdg.bench.execution import FinishedGroups, Session, Tell
-    from seqdg.bench.task import Group
+    from seqdg.bench.execution import FinishedGroups, Tell
+    from seqdg.bench.task import Group, Session
     from seqdg.results import Record
 
 ATTEMPTS = 3  # at a group whose workers die

@@ -17,7 +17,7 @@ from torch import Tensor
 from seqdg.base import UsageError, count_things
 from seqdg.bench.learners.contract import Candidate, Draft, Learner, OnStep, apply_draft, make_candidate
 from seqdg.bench.search import RATE, Proposal, draw_proposals
-from seqdg.bench.task import Group, Task, Trial, collect_by
+from seqdg.bench.task import Group, Session, Task, Trial, collect_by
 from seqdg.core import Settings, flatten_settings, parse_settings, setting, shorten, split_chain, with_settings
 from seqdg.data import STANDARD, Dataset
 from seqdg.nets import Net
@@ -26,18 +26,15 @@ from seqdg.training import (
     DomainPredictions,
     Inputs,
     RowWeighted,
-    Saving,
     Split,
     View,
     WeightedCrossEntropy,
-    find_commit,
     is_finite,
     list_sources,
-    list_versions,
     mark_fifth,
     measure_peak_memory,
     measure_predictions,
-    name_device,
+    name_origin,
     save_step,
     split_rows,
 )
@@ -68,11 +65,11 @@ class ArrayLearner(Learner):
     rules: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     fitted: ClassVar[type | None] = None  # a dataclass of arrays and of values for JSON, whose instances predict
     needs: ClassVar[int] = 1  # source domains, at least
-    weighs: ClassVar[bool] = False  # whether `fit` takes `weight`, a number for each row
+    weighs: bool = False  # whether `fit` takes `weight`, a number for each row
     draws: ClassVar[bool] = True  # whether the seed makes a difference
     compares_rows: ClassVar[bool] = False  # whether it compares `most_rows`, a setting, with one another
-    tells_classes: ClassVar[bool] = True
-    predicts_numbers: ClassVar[bool] = False  # then `fit` gets 0 classes, and what it returns gives (row,)
+    tells_classes: bool = True
+    predicts_numbers: bool = False  # then `fit` gets 0 classes, and what it returns gives (row,)
     takes_steps = False
 
     @abstractmethod
@@ -128,16 +125,13 @@ class ArrayLearner(Learner):
             raise UsageError(f"{trial.short_name} weighs no classes: leave class_weight out.")
         if dataset.weight is not None and not self.weighs:
             raise UsageError(f"{trial.short_name} weighs no rows: leave sample_weight out, or choose another.")
-        if dataset.is_regression and not self.predicts_numbers:
-            raise UsageError(
-                f"{trial.short_name} tells classes apart, and {task.name} has numbers to predict: choose another, such "
-                "as ridge."
+        if not (self.predicts_numbers if dataset.is_regression else self.tells_classes):
+            does, has, other = (
+                ("tells classes apart", "numbers to predict", "ridge")
+                if dataset.is_regression
+                else ("predicts numbers", "classes to tell apart", "logistic")
             )
-        if not dataset.is_regression and not self.tells_classes:
-            raise UsageError(
-                f"{trial.short_name} predicts numbers, and {task.name} has classes to tell apart: choose another, such "
-                "as logistic."
-            )
+            raise UsageError(f"{trial.short_name} {does}, and {task.name} has {has}: choose another, such as {other}.")
         sources = len(list_sources(dataset, trial.held_out, trial.protocol))
         if sources < self.needs:
             raise UsageError(
@@ -149,17 +143,10 @@ class ArrayLearner(Learner):
         """Trials that differ in the seed alone are fitted once, where the seed makes no difference."""
         return trial.key if self.draws or trial.protocol.split == "random" else replace(trial, seed=0).key
 
-    def train(
-        self,
-        group: Group,
-        task: Task,
-        device: torch.device,
-        on_step: OnStep = lambda step: None,
-        saving: Saving | None = None,
-    ) -> list[Record]:
+    def train(self, group: Group, session: Session, on_step: OnStep = lambda step: None) -> list[Record]:
         # A group is one fit as a rule, and nobody hears of it before it has its records: who hears may interrupt.
-        shared = collect_by(group.trials, lambda trial: self.share(trial, task))
-        records = {r.key: r for trials in shared.values() for r in self._train_alike(trials, task, saving)[1]}
+        shared = collect_by(group.trials, lambda trial: self.share(trial, session.task))
+        records = {r.key: r for trials in shared.values() for r in self._train_alike(trials, session)[1]}
         return [records[trial.key] for trial in group.trials]
 
     def read_settings(self, trial: Trial) -> dict[str, Any]:
@@ -168,15 +155,14 @@ class ArrayLearner(Learner):
 
     def train_one(self, trial: Trial, task: Task) -> tuple[Predict, Record]:
         """Fit one trial; return what predicts, and its record."""
-        predict, (record,) = self._train_alike([trial], task)
+        predict, (record,) = self._train_alike([trial], Session(task))
         return predict, record
 
-    def _train_alike(
-        self, trials: Sequence[Trial], task: Task, saving: Saving | None = None
-    ) -> tuple[Predict, list[Record]]:
+    def _train_alike(self, trials: Sequence[Trial], session: Session) -> tuple[Predict, list[Record]]:
         """Fit trials that share a fit; return what predicts, and the record of each. Their seeds differ in no more than
         the fifth of the held-out rows that `oracle-split` chooses by."""
-        began, dataset, cpu, first = time.perf_counter(), task.dataset(), torch.device("cpu"), trials[0]
+        began, task, cpu, first = time.perf_counter(), session.task, torch.device("cpu"), trials[0]
+        dataset = task.dataset()
         splits = [split_rows(dataset, trial.protocol, trial.held_out, trial.seed) for trial in trials]
         split, inputs = splits[0], task.make_inputs([first], task.build_net(first), cpu)
         x, y = (values[0].numpy() for values in inputs.serve(torch.cat(split.train)[None]))
@@ -186,7 +172,7 @@ class ArrayLearner(Learner):
         predict = self.fit(x, y, domain, len(dataset.classes), first.seed, **weight, **settings)
         parts, serving = _predict_domains(predict, split, inputs, dataset)
         histories = [_measure(parts, each, first.protocol.steps) for each in splits]
-        only, sources = replace(saving or Saving(), chosen=False), len(split.validation)  # there are no weights
+        only, sources = replace(session.saving, chosen=False), len(split.validation)  # there are no weights
         held_out = parts[sources : sources + len(split.test)]
         for trial, history in zip(trials, histories, strict=True):
             save_step(only, View(trial.key, trial.description()), history, True, dict, lambda: held_out)
@@ -199,9 +185,7 @@ class ArrayLearner(Learner):
             losses=[average_finite(source[choose_loss(source)])],  # it has no steps: on source validation
             seconds=time.perf_counter() - began,
             peak_memory=measure_peak_memory(cpu),
-            device=name_device(cpu),
-            versions=list_versions(),
-            commit=find_commit(),
+            **name_origin(cpu),
             notes=[*dataset.notes, *self.describe_fit(len(y), **settings)],
             serving=1000 * serving / max(1, sum(map(len, split.evaluated))),
         )

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 
 from seqdg.base import UsageError, unknown
-from seqdg.bench.task import Group, Task, Trial
+from seqdg.bench.task import Group, Session, Task, Trial
 from seqdg.core import (
     Settings,
     describe_settings,
@@ -25,7 +25,7 @@ from seqdg.core import (
 )
 from seqdg.nets import Net, NetSpec
 from seqdg.results import Record
-from seqdg.training import Protocol, Saving
+from seqdg.training import Protocol
 
 TRAINING = (
     "steps", "batch", "evaluations", "optimizer", "lr", "momentum", "weight_decay", "precision",
@@ -118,14 +118,7 @@ class Learner(ABC):
         return 0.0, 0.0
 
     @abstractmethod
-    def train(
-        self,
-        group: Group,
-        task: Task,
-        device: torch.device,
-        on_step: OnStep = lambda step: None,
-        saving: Saving | None = None,
-    ) -> list[Record]:
+    def train(self, group: Group, session: Session, on_step: OnStep = lambda step: None) -> list[Record]:
         """Train and evaluate every trial of the group."""
 
 

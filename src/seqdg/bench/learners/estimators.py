@@ -144,12 +144,12 @@ class EstimatorLearner(ArrayLearner):
 class OwnEstimatorLearner(EstimatorLearner):
     """An estimator or pipeline of the user's own, unfitted. It stays as it is: every trial fits a copy."""
 
-    predicts_numbers = True  # `check` asks the object
-
     def __init__(self, unfitted: OwnEstimator) -> None:
         self.unfitted = unfitted
         last = _find_last(unfitted.estimator)
-        self.weighs = hasattr(last, "fit") and has_fit_parameter(last, "sample_weight")  # type: ignore[misc]  # the user's object says so
+        self.weighs = hasattr(last, "fit") and has_fit_parameter(last, "sample_weight")
+        self.predicts_numbers = not is_classifier(unfitted.estimator)
+        self.tells_classes = not is_regressor(unfitted.estimator)
 
     def build_settings(self, name: str, **settings: Any) -> Settings:
         changed = {k: v for k, v in settings.items() if v != self.unfitted}
@@ -171,13 +171,6 @@ class OwnEstimatorLearner(EstimatorLearner):
         inside = multiprocessing.parent_process() is not None  # a worker has one core
         alone = {k: 1 for k in known if inside and k.rpartition("__")[2] == "n_jobs"}
         return estimator.set_params(**drawing, **alone)
-
-    def check(self, trial: Trial, task: Task, net: Net) -> None:
-        super().check(trial, task, net)
-        regression = task.dataset().is_regression
-        if (is_regressor if not regression else is_classifier)(self.unfitted.estimator):
-            has, gives = ("numbers", "classes") if regression else ("classes", "numbers")
-            raise UsageError(f"{trial.short_name} predicts {gives}, and {task.name} has {has}: choose another.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,32 +22,13 @@ from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
 from sklearn.preprocessing import KernelCenterer
 from sklearn.utils.validation import check_is_fitted
 
-from seqdg.base import UsageError
 from seqdg.bench.learners.array_learner import ArrayLearner, Arrays, Predict, choose_rows, spread
 from seqdg.bench.learners.contract import register_learner
-from seqdg.bench.task import Task, Trial
 from seqdg.core import Range
-from seqdg.nets import Net
 
 Floats = NDArray[np.float64]
-LIMIT = 10_000  # rows: a matrix of 0.8 GB
+MOST_ROWS: Mapping[str, Any] = {"least": 2, "most": 10_000}  # a matrix of 0.8 GB
 STEPS = 30  # of L-BFGS, at most
-
-
-class KernelLearner(ArrayLearner):
-    """A learner that compares at most `most_rows` rows with one another."""
-
-    compares_rows = True
-
-    def check(self, trial: Trial, task: Task, net: Net) -> None:
-        super().check(trial, task, net)
-        name, most_rows = trial.short_name, int(dict(trial.settings)["most_rows"])
-        if not 2 <= most_rows <= LIMIT:
-            raise UsageError(
-                f"{name} compares every row with every other, and most_rows is {most_rows:,}: choose 2 to {LIMIT:,} "
-                f"(--set {name}.most_rows=2000); it then learns from so many, drawn alike from every class of every "
-                "domain."
-            )
 
 
 def find_gamma(rows: Floats, width: float) -> float:
@@ -143,7 +124,7 @@ class FittedDICA:
 
 
 @register_learner("dica")
-class DICALearner(KernelLearner):
+class DICALearner(ArrayLearner):
     """DICA: kernel components that follow the labels and vary little between domains (Muandet et al., ICML 2013).
 
     The components of the class `DICA` are learned from some of the rows. A logistic regression of the standardized
@@ -166,8 +147,10 @@ class DICALearner(KernelLearner):
         "ridge": {"above": 0.0, "search": Range(1e-5, 1e-1)},
         "width": {"above": 0.0, "search": Range(0.1, 2.0)},
         "inverse_decay": {"above": 0.0, "search": Range(0.01, 100.0)},
+        "most_rows": MOST_ROWS,
     }
     fitted = FittedDICA
+    compares_rows = True
     needs = 2
 
     def fit(self, x: Arrays, y: Arrays, domain: Arrays, classes: int, seed: int, **settings: Any) -> Predict:
@@ -323,7 +306,7 @@ class FittedExemplars:
 
 
 @register_learner("lre-svm")
-class LowRankExemplarsLearner(KernelLearner):
+class LowRankExemplarsLearner(ArrayLearner):
     """LRE-SVM: a classifier for every positive row, whose answers have a low rank (Xu et al., ECCV 2014).
 
     The class `LowRankExemplars` is fitted to some of the rows, which first pass through a Gaussian kernel. `exemplar`,
@@ -348,8 +331,10 @@ class LowRankExemplarsLearner(KernelLearner):
         "scale": {"above": 0.0, "search": Range(1.0, 30.0)},
         "tolerance": {"above": 0.0},
         "width": {"least": 0.0, "search": Range(0.1, 2.0)},
+        "most_rows": MOST_ROWS,
     }
     fitted = FittedExemplars
+    compares_rows = True
 
     def fit(self, x: Arrays, y: Arrays, domain: Arrays, classes: int, seed: int, **settings: Any) -> Predict:
         chosen, width = choose_rows(y, domain, settings.pop("most_rows"), seed), settings.pop("width")

@@ -24,7 +24,7 @@ from seqdg.bench.learners.contract import (
     make_candidate,
 )
 from seqdg.bench.search import Proposal, draw_proposals
-from seqdg.bench.task import Group, Task, Trial
+from seqdg.bench.task import Group, Session, Task, Trial
 from seqdg.core import (
     Algorithm,
     Averaging,
@@ -46,7 +46,6 @@ from seqdg.results import Record
 from seqdg.training import (
     Job,
     OnEvaluation,
-    Saving,
     Split,
     Stack,
     View,
@@ -64,7 +63,6 @@ LONG = 10.0  # seconds: a step that takes as long is timed once
 ENOUGH = 0.2  # seconds: where steps took as long together, no more are timed
 MOST_TIMED = 10  # steps
 SAMPLE = 32  # trainings of a stack, enough to keep a GPU at work
-_timed: list[tuple[Group, Task, Stack]] = []  # at most one, that was timed last, for its group if that trains next
 MOST_FIRST = 0.1  # of an average of weights may be those before training, before a note says so
 
 
@@ -110,18 +108,15 @@ class StackLearner(Learner):
         least = count_needed_evaluations(algorithm)
         evaluations = min(trial.protocol.evaluations, trial.protocol.steps)
         if evaluations < least:
-            short = trial.protocol.steps < least
-            more = (
-                f"--steps {least}" if short else f"--set '{list_inner_names(trial.algorithm)[0]}.evaluations={least}'"
-            )
+            short = ", one for each step" if trial.protocol.steps < least else ""
+            name = list_inner_names(trial.algorithm)[0]
+            more = f"--steps {least}" if short else f"--set '{name}.evaluations={least}'"
             raise UsageError(
                 f"{trial.short_name} needs at least {least} evaluations on source validation, but there are "
-                f"{evaluations}{', one for each step' if short else ''}: raise them ({more}), or choose +ema or +sma, "
-                "which need none."
+                f"{evaluations}{short}: raise them ({more}), or choose +ema or +sma, which need none."
             )
-        if least and not any(
-            map(len, split_rows(task.dataset(), trial.protocol, trial.held_out, trial.seed).validation)
-        ):
+        split = split_rows(task.dataset(), trial.protocol, trial.held_out, trial.seed)
+        if least and not any(map(len, split.validation)):
             raise UsageError(
                 f"{trial.short_name} reads the loss on validation rows, and no source of {task.name} has any: choose a "
                 "split that leaves some out, or +ema or +sma."
@@ -157,16 +152,10 @@ class StackLearner(Learner):
     def count_steps(self, trial: Trial) -> int:
         return count_steps(trial.build_algorithm(), trial.protocol)
 
-    def train(
-        self,
-        group: Group,
-        task: Task,
-        device: torch.device,
-        on_step: OnStep = lambda step: None,
-        saving: Saving | None = None,
-    ) -> list[Record]:
-        notes = task.dataset().notes
-        records = run_stack(lambda: _take_stack(group, task, device), group.key, device, on_step, saving, notes=notes)
+    def train(self, group: Group, session: Session, on_step: OnStep = lambda step: None) -> list[Record]:
+        task, device = session.task, torch.device(session.device)
+        notes, saving = task.dataset().notes, session.saving
+        records = run_stack(lambda: build_stack(group, task, device), group.key, device, on_step, saving, notes=notes)
         place = {trial.key: i for i, trial in enumerate(group.trials)}
         return sorted(records, key=lambda record: place[record.key])
 
@@ -177,8 +166,6 @@ class StackLearner(Learner):
         try:
             stack = build_stack(sample, task, device)
             before = time.perf_counter() - began
-            if device.type == "cpu":
-                _timed[:] = [(sample, task, stack)]
             stack.captures &= stack.alone  # recording a graph takes longer than it tells of a stack
             begins = [0, *stack.bounds[:-1]]
             seconds = [
@@ -235,15 +222,6 @@ def choose_rate(draft: Draft, algorithm: Algorithm) -> float:
     if given or not algorithm.sums or choose_optimizer(algorithm, draft.protocol) not in ("sgd", "momentum"):
         return draft.protocol.lr
     return draft.protocol.lr / max(1, draft.protocol.count_domains(draft.sources))
-
-
-def _take_stack(group: Group, task: Task, device: torch.device) -> Stack:
-    """Take the stack that was timed, where it is that of this group, or build one. Timing changes nothing in it: where
-    a training stands is kept apart."""
-    timed = _timed.pop() if _timed else None
-    if timed is not None and device.type == "cpu" and timed[0] == group and timed[1] is task:
-        return timed[2]
-    return build_stack(group, task, device)
 
 
 def _time_stage(stack: Stack, stage: int, begin: int, end: int) -> float:

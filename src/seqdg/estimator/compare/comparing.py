@@ -240,7 +240,7 @@ def count_workers(device: str) -> int:
 
 def _choose_executor(name: str, workers: int | None, address: str | None, device: str) -> tuple[Executor, str]:
     """Choose where to train, and on which kind of device there. workers: 0 is this process, or as many as Ray has."""
-    choice = ExecutorChoice(name, workers, address=address)
+    choice = ExecutorChoice(executor=name, workers=workers, address=address)
     if name == "ray":
         return choose_executor(replace(choice, workers=workers or None), device)
     count = count_workers(device) if workers is None else workers
