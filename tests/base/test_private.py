@@ -39,6 +39,7 @@ NEEDED = {
         "_fused_adamw_": "take a step of AdamW in one pass",
         "_fused_sgd_": "take a step of SGD in one pass",
         "_is_zerotensor": "tell tensors without memory",
+        "_weight_norm": "know a weight norm, whose second derivative is wrong",
     },
     "torch.nn.modules.batchnorm": {"_BatchNorm": "find BatchNorm layers"},
     "torch.nn.modules.conv": {"_ConvNd": "find convolutions"},

@@ -28,6 +28,7 @@ ConvolutionLayer = _ConvNd
 DropoutLayer = _DropoutNd
 
 DispatchMode = TorchDispatchMode  # the base class of what sees every operation, below the transforms of torch.func
+WEIGHT_NORM: Any = torch._weight_norm  # what both of torch's weight norms call; it has no public name
 COPY_TO_TYPE: Any = torch.ops.aten._to_copy.default  # what `Tensor.to` becomes; the operation has no public name
 
 # ---------------------------------------------------------------------------- transforms of torch.func
