@@ -267,22 +267,24 @@ def test_second_order_is_as_torch_has_it_to_the_bit(kind, monkeypatch):
 # ---------------------------------------------------------------------------- what is refused
 
 
-class Distances(nn.Module):
-    def __init__(self):
+class Calls(nn.Module):
+    def __init__(self, function):
         super().__init__()
-        self.body, self.head = nn.Linear(4, 4), nn.Linear(2, 3)
+        self.function, self.body, self.head = function, nn.Linear(4, 4), nn.Linear(4, 3)
 
     def forward(self, x):
-        z = self.body(x)
-        return self.head(torch.cdist(z, z[:2]))
+        return self.head(self.function(self.body(x)))
 
 
 REFUSED = {
-    r"no second derivative of cdist\(\)": Distances,
-    r"no second derivative of the layer '0' \(EmbeddingBag\)": lambda: nn.Sequential(
+    r"cannot do that rightly with cdist\(\)": lambda: Calls(lambda z: torch.cdist(z, z[:4])),
+    r"cannot do that rightly with native_layer_norm\(\)": lambda: Calls(
+        lambda z: torch.native_layer_norm(z, [4], None, None, 1e-5)[0]
+    ),
+    r"cannot do that rightly with its layer '0' \(EmbeddingBag\)": lambda: nn.Sequential(
         nn.EmbeddingBag(5, 4), nn.Linear(4, 3)
     ),
-    r"the layer '0' is TorchScript": lambda: nn.Sequential(
+    r"its layer '0' is TorchScript": lambda: nn.Sequential(
         torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))), nn.Linear(4, 3)
     ),
 }

@@ -86,6 +86,7 @@ NORMS = {
     "layer, of tokens": of_sequences(lambda: nn.LayerNorm((6, 4))),
     "layer, as a function": of_rows(lambda: Apply(lambda x: F.layer_norm(x, (4,)))),
     "layer, of torch": of_rows(lambda: Apply(lambda x: torch.layer_norm(x, [4], eps=1e-4))),
+    "layer, of an exported net": of_rows(lambda: Apply(lambda x: torch.ops.aten.layer_norm.default(x, [4]))),
     "batch": of_rows(lambda: nn.BatchNorm1d(4)),
     "batch, of signals": of_signals(lambda: nn.BatchNorm1d(4)),
     "batch, of images": of_images(lambda: nn.BatchNorm2d(4), nn.ReLU),

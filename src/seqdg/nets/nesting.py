@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from seqdg.base import private
 
+aten = torch.ops.aten
 
 def compose_where_nested() -> AbstractContextManager[None]:
     """Compose, in the pass inside, what cannot be differentiated as often as the gradients at work will do."""
@@ -127,30 +128,37 @@ def _hard_sigmoid(input: Tensor, inplace: bool = False) -> Tensor:
 _COMPOSED: dict[Any, tuple[int, Callable[..., Tensor]]] = {
     F.layer_norm: (3, _layer_norm),
     torch.layer_norm: (3, _layer_norm),
+    aten.layer_norm.default: (3, _layer_norm),
     F.batch_norm: (3, _batch_norm),
     torch.batch_norm: (3, _batch_norm_of_torch),
+    aten.batch_norm.default: (3, _batch_norm_of_torch),
     F.instance_norm: (3, _instance_norm),
     torch.instance_norm: (3, _instance_norm_of_torch),
+    aten.instance_norm.default: (3, _instance_norm_of_torch),
     private.WEIGHT_NORM: (2, _weight_norm),
     F.hardsigmoid: (2, _hard_sigmoid),
+    aten.hardsigmoid.default: (2, _hard_sigmoid),
 }
 
 # ---------------------------------------------------------------------------- what cannot be composed
 
-_ONCE = (F.embedding_bag, torch.embedding_bag, F.pdist, torch.pdist, torch.cdist)
+_UNFIT = (
+    F.embedding_bag, torch.embedding_bag, F.pdist, torch.pdist, torch.cdist, torch.native_layer_norm,
+    torch.native_batch_norm, aten.native_layer_norm.default, aten.native_batch_norm.default,
+)  # fmt: skip
 
 
 def find_barrier(module: nn.Module, graph: fx.Graph | None) -> str | None:
-    """Say what of a module has no second derivative, or hides from us what it calls; None where there is nothing.
+    """Say what of a module is not rightly differentiated twice and more, or hides what it calls; None if nothing is.
 
     graph: the module's, if it can be traced.
     """
     for name, layer in module.named_modules():
         if isinstance(layer, torch.jit.ScriptModule):
-            return f"the layer '{name}' is TorchScript, which hides the functions that it calls"
+            return f"its layer '{name}' is TorchScript, which hides the functions that it calls"
         if isinstance(layer, nn.EmbeddingBag) and any(p.requires_grad for p in layer.parameters()):
-            return f"torch has no second derivative of the layer '{name}' (EmbeddingBag)"
+            return f"torch cannot do that rightly with its layer '{name}' (EmbeddingBag)"
     for node in graph.nodes if graph is not None else ():
-        if node.op == "call_function" and node.target in _ONCE:
-            return f"torch has no second derivative of {node.target.__name__}(), which the net calls"
+        if node.op == "call_function" and node.target in _UNFIT:
+            return f"torch cannot do that rightly with {getattr(node.target, '__name__', node.target)}(), which it calls"
     return None

@@ -166,8 +166,8 @@ class Net:
         """
         if self._barrier is not None:
             raise UsageError(
-                f"{kind} differentiates gradients of the net, and {self._barrier}: replace it, or choose an algorithm "
-                "of first order, such as agg or fo-s-mldg."
+                f"{kind} differentiates gradients of the net, and {self._barrier}. Replace it, or choose an algorithm "
+                "that differentiates once, such as agg or fo-s-mldg."
             )
 
     def with_criterion(self, loss: Criterion) -> Net:
