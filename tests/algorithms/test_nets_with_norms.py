@@ -304,4 +304,3 @@ def test_what_cannot_be_differentiated_so_often_is_refused_before_training(said)
 def test_a_frozen_embedding_bag_is_not_refused():
     table = nn.EmbeddingBag(5, 4).requires_grad_(False)
     build("s-mldg").check(Net(nn.Sequential(table, nn.Linear(4, 3)), "none"), 3)
-

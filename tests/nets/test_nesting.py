@@ -63,11 +63,17 @@ def of_rows(*layers):
 
 def of_sequences(*layers):
     """On six tokens (or places) of four numbers (or channels)."""
-    return lambda: (nn.Sequential(nn.Linear(3, 4), *(make() for make in layers), nn.Flatten(), nn.LazyLinear(3)), (5, 6, 3))
+    return lambda: (
+        nn.Sequential(nn.Linear(3, 4), *(make() for make in layers), nn.Flatten(), nn.LazyLinear(3)),
+        (5, 6, 3),
+    )
 
 
 def of_signals(*layers):
-    return lambda: (nn.Sequential(nn.Conv1d(2, 4, 3), *(make() for make in layers), nn.Flatten(), nn.LazyLinear(3)), (4, 2, 8))
+    return lambda: (
+        nn.Sequential(nn.Conv1d(2, 4, 3), *(make() for make in layers), nn.Flatten(), nn.LazyLinear(3)),
+        (4, 2, 8),
+    )
 
 
 def of_images(*layers):
@@ -137,7 +143,7 @@ LAYERS = {
 
 
 def make_net(make, policy, kind=lambda net: net):
-    """A net in float64, its weights, and what its loss is a function of."""
+    """The weights of a net in float64, and its loss as a function of them and of a factor of its inputs."""
     torch.manual_seed(0)
     module, shape = make()
     module, x = module.double(), torch.randn(shape, dtype=torch.float64)
@@ -147,7 +153,7 @@ def make_net(make, policy, kind=lambda net: net):
             weight.add_(0.2 * torch.randn_like(weight))
     net = kind(Net(module.eval(), policy))
     y = torch.arange(len(x)) % 3
-    return net, net.params(), lambda weights, by=1.0: net.loss(weights, (x * by, y))
+    return net.params(), lambda weights, by=1.0: net.loss(weights, (x * by, y))
 
 
 def differentiate(loss, direction, times, forward=0):
@@ -185,7 +191,7 @@ def extrapolate(function, weights, direction, h=2e-4):
 
 
 def assert_right(make, policy="none", kind=lambda net: net, forward=0, stacked=False, domains=False, most=4):
-    net, weights, loss = make_net(make, policy, kind)
+    weights, loss = make_net(make, policy, kind)
     torch.manual_seed(1)
     direction = {name: torch.randn_like(w) * w.abs().mean() for name, w in weights.items()}
     if domains:

@@ -23,6 +23,7 @@ from seqdg.base import private
 
 aten = torch.ops.aten
 
+
 def compose_where_nested() -> AbstractContextManager[None]:
     """Compose, in the pass inside, what cannot be differentiated as often as the gradients at work will do."""
     transforms = private.list_transforms()
@@ -60,7 +61,7 @@ class _Composing(TorchFunctionMode):
 
 
 def _standardize(
-    x: Tensor, axes: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float, shape: Sequence[int]
+    x: Tensor, axes: tuple[int, ...], weight: Tensor | None, bias: Tensor | None, eps: float, shape: Sequence[int]
 ) -> Tensor:
     """weight * (x - mean) / sqrt(variance + eps) + bias, over these axes and at least in single precision.
 
@@ -71,7 +72,9 @@ def _standardize(
     out = apart * torch.rsqrt((apart * apart).mean(axes, keepdim=True) + eps)
     if weight is not None:
         out = out * weight.reshape(shape)
-    return (out if bias is None else out + bias.reshape(shape)).to(x.dtype)
+    if bias is not None:
+        out = out + bias.reshape(shape)
+    return out.to(x.dtype)
 
 
 def _layer_norm(
@@ -117,7 +120,8 @@ def _instance_norm_of_torch(
 
 def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
     others = None if dim == -1 else [d for d in range(v.dim()) if d != dim % v.dim()]
-    return v * (g / torch.linalg.vector_norm(v, dim=others, keepdim=others is not None))
+    size: Tensor = torch.linalg.vector_norm(v, dim=others, keepdim=others is not None)
+    return v * (g / size)
 
 
 def _hard_sigmoid(input: Tensor, inplace: bool = False) -> Tensor:
@@ -160,5 +164,7 @@ def find_barrier(module: nn.Module, graph: fx.Graph | None) -> str | None:
             return f"torch cannot do that rightly with its layer '{name}' (EmbeddingBag)"
     for node in graph.nodes if graph is not None else ():
         if node.op == "call_function" and node.target in _UNFIT:
-            return f"torch cannot do that rightly with {getattr(node.target, '__name__', node.target)}(), which it calls"
+            return (
+                f"torch cannot do that rightly with {getattr(node.target, '__name__', node.target)}(), which it calls"
+            )
     return None
