@@ -115,6 +115,7 @@ def test_transforms_are_listed_from_the_outermost_on():
 
     def look(x):
         seen.append((private.list_transforms(), private.is_transformed()))
+        assert private.count_transforms() == len(private.list_transforms())
         return x.sum()
 
     look(torch.ones(2))

@@ -39,6 +39,12 @@ def is_transformed() -> bool:
     return peek_interpreter_stack() is not None
 
 
+def count_transforms() -> int:
+    """Count the transforms of torch.func at work, sooner than `list_transforms` does: every pass through a net asks."""
+    innermost = peek_interpreter_stack()
+    return 0 if innermost is None else int(innermost.level())
+
+
 def list_transforms() -> list[str]:
     """List the transforms of torch.func at work, the outermost first: "grad", "vmap", "jvp", "functionalize".
 
