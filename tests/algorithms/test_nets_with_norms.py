@@ -202,6 +202,7 @@ def test_and_in_a_stack(nets, domains):
         assert_same({name: g[i] for name, g in got.items()}, want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [record_at_first_call, lambda f: compile_at_first_call(f, "none")])
 def test_and_recorded_or_traced(nets, make):
     """What a step is recorded as on a CPU, and what a compiler sees of it."""
@@ -276,6 +277,20 @@ class Calls(nn.Module):
         return self.head(self.function(self.body(x)))
 
 
+@torch.jit.script
+def normalize(x: torch.Tensor) -> torch.Tensor:
+    return torch.layer_norm(x, [4])
+
+
+class CallsScript(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(normalize(x))
+
+
 REFUSED = {
     r"cannot do that rightly with cdist\(\)": lambda: Calls(lambda z: torch.cdist(z, z[:4])),
     r"cannot do that rightly with native_layer_norm\(\)": lambda: Calls(
@@ -284,9 +299,10 @@ REFUSED = {
     r"cannot do that rightly with its layer '0' \(EmbeddingBag\)": lambda: nn.Sequential(
         nn.EmbeddingBag(5, 4), nn.Linear(4, 3)
     ),
-    r"its layer '0' is TorchScript": lambda: nn.Sequential(
+    r"its layer '0' is of TorchScript": lambda: nn.Sequential(
         torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))), nn.Linear(4, 3)
     ),
+    r"its layer '1' is of TorchScript or calls it": lambda: nn.Sequential(nn.Linear(4, 4), CallsScript()),
 }
 
 

@@ -11,6 +11,9 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from seqdg import Net
 from seqdg.nets import RecomputingNet
+from seqdg.training import NumberLoss
+
+# Tests that ignore this warning go through a layer that torch takes trial by trial in a stack: right, and slow.
 
 
 class Apply(nn.Module):
@@ -84,7 +87,7 @@ def of_images(*layers):
 ACTIVATIONS = [
     nn.ReLU, nn.ReLU6, nn.GELU, lambda: nn.GELU("tanh"), nn.SiLU, nn.Mish, nn.Hardswish, nn.Hardsigmoid, nn.Sigmoid,
     nn.Tanh, nn.LeakyReLU, nn.PReLU, nn.ELU, nn.SELU, nn.CELU, nn.Softplus, nn.Softsign, nn.LogSigmoid, nn.Hardtanh,
-    nn.Tanhshrink, nn.Softshrink, lambda: nn.Softmax(1), lambda: nn.LogSoftmax(1), lambda: Apply(F.normalize),
+    nn.Tanhshrink, nn.Softshrink, lambda: nn.Softmax(1), lambda: nn.LogSoftmax(1), lambda: Apply(F.normalize), nn.GLU,
 ]  # fmt: skip
 NORMS = {
     "layer": of_rows(lambda: nn.LayerNorm(4)),
@@ -133,6 +136,9 @@ LAYERS = {
     "largest of signals": of_signals(nn.Tanh, lambda: nn.MaxPool1d(2)),
     "upsampling": of_images(nn.Tanh, lambda: nn.Upsample(scale_factor=1.5, mode="bilinear")),
     "embedding": of_rows(Embed),
+    "dropout": of_rows(nn.Tanh, lambda: nn.Dropout(0.4)),
+    "dropout of channels": of_images(nn.Tanh, lambda: nn.Dropout2d(0.4)),
+    "bilinear": of_rows(lambda: Apply(lambda x: F.bilinear(x, x, torch.ones(2, 4, 4, dtype=x.dtype)))),
     "attention": of_sequences(Attend),
     "causal attention": of_sequences(lambda: Attend(is_causal=True)),
     "attention with a mask": of_sequences(lambda: Attend(attn_mask=torch.eye(6).roll(1, 0) + torch.eye(6) > 0)),
@@ -142,7 +148,7 @@ LAYERS = {
 }
 
 
-def make_net(make, policy, kind=lambda net: net):
+def make_net(make, policy, kind=lambda net: net, criterion=F.cross_entropy):
     """The weights of a net in float64, and its loss as a function of them and of a factor of its inputs."""
     torch.manual_seed(0)
     module, shape = make()
@@ -151,9 +157,9 @@ def make_net(make, policy, kind=lambda net: net):
         module(x)
         for weight in module.parameters():
             weight.add_(0.2 * torch.randn_like(weight))
-    net = kind(Net(module.eval(), policy))
-    y = torch.arange(len(x)) % 3
-    return net.params(), lambda weights, by=1.0: net.loss(weights, (x * by, y))
+    net = kind(Net(module.eval(), policy, criterion))
+    y, key = torch.arange(len(x)) % 3, (torch.tensor(7),) if net.has_dropout else ()
+    return net.params(), lambda weights, by=1.0: net.loss(weights, (x * by, y, *key))
 
 
 def differentiate(loss, direction, times, forward=0):
@@ -190,8 +196,8 @@ def extrapolate(function, weights, direction, h=2e-4):
     return (4 * narrow - wide) / 3
 
 
-def assert_right(make, policy="none", kind=lambda net: net, forward=0, stacked=False, domains=False, most=4):
-    weights, loss = make_net(make, policy, kind)
+def assert_right(make, policy="none", *how, forward=0, stacked=False, domains=False, most=4):
+    weights, loss = make_net(make, policy, *how)
     torch.manual_seed(1)
     direction = {name: torch.randn_like(w) * w.abs().mean() for name, w in weights.items()}
     if domains:
@@ -220,9 +226,10 @@ def test_derivatives_of_gradients_of_several_domains_at_once(name):
     assert_right({**NORMS, **LAYERS}[name], "recalibrate", domains=True, most=3)
 
 
-@pytest.mark.parametrize("name", NORMS)
-def test_derivatives_of_norms_forward_through_gradients(name):
-    assert_right(NORMS[name], "recalibrate", forward=2, most=3)
+@pytest.mark.parametrize("name", [*NORMS, *LAYERS])
+def test_derivatives_forward_through_gradients(name):
+    assert_right({**NORMS, **LAYERS}[name], "recalibrate", forward=1, most=2)
+    assert_right({**NORMS, **LAYERS}[name], "recalibrate", forward=2, most=3)
 
 
 @pytest.mark.parametrize("policy", ["frozen", "running"])
@@ -231,14 +238,32 @@ def test_derivatives_of_batchnorm_by_other_policies(policy, stacked):
     assert_right(NORMS["batch, of images"], policy, stacked=stacked)
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop")  # of a first pass through attention in a stack
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("name", ["layer", "batch", "attention"])
 @pytest.mark.parametrize("stacked", [False, True])
 def test_derivatives_of_what_is_computed_again(name, stacked):
     assert_right({**NORMS, **LAYERS}[name], "recalibrate", RecomputingNet, stacked=stacked)
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("stacked", [False, True])
 def test_derivatives_of_other_layers(name, stacked):
     assert_right(LAYERS[name], "frozen", stacked=stacked)
+
+
+CRITERIA = {
+    "weighted and smoothed": lambda z, y: F.cross_entropy(
+        z, y, weight=torch.tensor([1.0, 2.0, 0.5], dtype=z.dtype), label_smoothing=0.1
+    ),
+    "of probabilities": lambda z, y: F.cross_entropy(z, 0.9 * F.one_hot(y, 3) + 0.1 / 3),
+    "one against the rest": lambda z, y: F.binary_cross_entropy_with_logits(z, F.one_hot(y, 3).to(z.dtype)),
+    "squared": lambda z, y: NumberLoss()(z[:, :1], y),
+    "Huber's": lambda z, y: NumberLoss("huber")(z[:, :1], y),
+}
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+@pytest.mark.parametrize("stacked", [False, True])
+def test_derivatives_of_criteria(name, stacked):
+    assert_right(NORMS["layer"], "none", lambda net: net, CRITERIA[name], stacked=stacked)

@@ -3,14 +3,15 @@
 Some of torch's functions cannot be differentiated as often as exact S-MLDG and others need. The third derivatives of
 layer norm, of batch norm by a batch's statistics and of instance norm are wrong; so are their second ones where the
 first was taken under `vmap`, as in IGA, and so is the second of weight norm: all without an error. Fused attention and
-the hard sigmoid have no second derivative. Where gradients nest that deep, these functions are composed of others,
-whose derivatives are right. Elsewhere everything is as torch has it, to the bit.
+the hard sigmoid have no second derivative, and the gated linear unit none that goes forward twice. Where gradients nest
+that deep, these are composed of functions whose derivatives are right. Elsewhere all is as torch has it, to the bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -130,6 +131,11 @@ def _hard_sigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     return F.relu6(input + 3.0) / 6.0
 
 
+def _gated_linear_unit(input: Tensor, dim: int = -1) -> Tensor:
+    kept, gate = input.chunk(2, dim)
+    return kept * torch.sigmoid(gate)
+
+
 # By function: from how many nested gradients on it is composed, and of what. (3 is 2 where a `vmap` lies between.)
 _COMPOSED: dict[Any, tuple[int, Callable[..., Tensor]]] = {
     F.layer_norm: (3, _layer_norm),
@@ -142,6 +148,7 @@ _COMPOSED: dict[Any, tuple[int, Callable[..., Tensor]]] = {
     torch.instance_norm: (3, _instance_norm_of_torch),
     aten.instance_norm.default: (3, _instance_norm_of_torch),
     private.WEIGHT_NORM: (2, _weight_norm),
+    F.glu: (3, _gated_linear_unit),
     F.hardsigmoid: (2, _hard_sigmoid),
     aten.hardsigmoid.default: (2, _hard_sigmoid),
 }
@@ -160,8 +167,8 @@ def find_barrier(module: nn.Module, graph: fx.Graph | None) -> str | None:
     graph: the module's, if it can be traced.
     """
     for name, layer in module.named_modules():
-        if isinstance(layer, torch.jit.ScriptModule):
-            return f"its layer '{name}' is TorchScript, which hides the functions that it calls"
+        if isinstance(layer, torch.jit.ScriptModule) or _calls_script(layer):
+            return f"its layer '{name}' is of TorchScript or calls it, which hides the functions inside"
         if isinstance(layer, nn.EmbeddingBag) and any(p.requires_grad for p in layer.parameters()):
             return f"torch cannot do that rightly with its layer '{name}' (EmbeddingBag)"
     for node in graph.nodes if graph is not None else ():
@@ -170,3 +177,14 @@ def find_barrier(module: nn.Module, graph: fx.Graph | None) -> str | None:
                 f"torch cannot do that rightly with {getattr(node.target, '__name__', node.target)}(), which it calls"
             )
     return None
+
+
+def _calls_script(layer: nn.Module) -> bool:
+    """Whether a forward pass that is written in Python names a function of TorchScript."""
+    passes = [vars(kind)["forward"] for kind in type(layer).__mro__ if "forward" in vars(kind)]
+    return any(
+        isinstance(function.__globals__.get(name), torch.jit.ScriptFunction)
+        for function in passes
+        if isinstance(function, FunctionType)
+        for name in function.__code__.co_names
+    )
