@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 
+import pyarrow.parquet as pq
 import pytest
+from torch import nn
 
 import seqdg
+from seqdg import Net
 from seqdg.report.published import load_minutes, load_tables
 
 
@@ -59,3 +63,22 @@ def test_no_labelled_item_of_the_papers_source_is_forgotten(fidelity, shared_dat
         pytest.skip("The paper's source is not here.")
     known = {label for items in fidelity.load_items().values() for item in items for label in item.get("labels", ())}
     assert set(re.findall(r"\\label\{([^}]*)\}", source.read_text(encoding="utf-8"))) == known
+
+
+def test_no_published_record_nests_gradients_on_a_net_with_norms_that_torch_differentiates_wrongly(published_runs):
+    """As the page says: the nets are MLPs without norms and nets whose BatchNorm is frozen."""
+    stuck = Net(nn.Sequential(nn.EmbeddingBag(5, 4), nn.Linear(4, 3)), "none")  # which they refuse that nest gradients
+    nesting = set()
+    for name in seqdg.list_algorithms():
+        try:
+            seqdg.build(name).check(stuck, 3)
+        except seqdg.UsageError as error:
+            nesting |= {name} if "differentiates gradients" in str(error) else set()
+    assert nesting == {"mldg", "s-mldg", "iga"}
+    seen = set()
+    for file in published_runs.rglob("trials.parquet"):
+        for row in pq.read_table(file, columns=["algorithm", "net"]).to_pylist():
+            net = json.loads(row["net"])
+            if row["algorithm"].split("+")[0] in nesting:
+                seen.add((net["name"], net["batchnorm_policy"], net["batchnorm"]))
+    assert seen == {("mlp", "none", False), ("resnet18", "frozen", False)}

@@ -65,7 +65,7 @@ def assert_same(nest, compute, tolerance=1e-9):
 GEOMETRIES = [((1, 1), (1, 1), (1, 1), 1), ((2, 2), (0, 1), (1, 1), 2), ((2, 1), (2, 2), (2, 2), 4)]
 
 
-@pytest.mark.parametrize("depth", [2, 3])
+@pytest.mark.parametrize("depth", [2, 3, 4])
 @pytest.mark.parametrize("act", convolution.ACTIVATIONS)
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_a_folded_convolution_with_its_shortcut(nest, geometry, act, depth):

@@ -29,6 +29,10 @@ class IGA(Algorithm):
     penalty: Number = setting(0.01, least=0.0, search=Range(1e-3, 1e3))
     needs: ClassVar[int] = 2
 
+    def check(self, net: Net, sources: int) -> None:
+        super().check(net, sources)
+        net.check_nesting(type(self).__name__)
+
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         gradients, losses = vmap(grad_and_value(net.loss), (None, 0))(params, episode.minibatches)
         apart = torch.stack([((g - g.mean(0)) ** 2).sum() for g in gradients.values()]).sum()

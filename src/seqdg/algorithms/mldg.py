@@ -65,6 +65,11 @@ class MLDG(LookAhead):
     inert: ClassVar[tuple[str, ...]] = (*LookAhead.inert, "recompute")
     alone: ClassVar[tuple[str, ...]] = ("reduction",)
 
+    def check_path(self, net: Net, length: int) -> None:
+        super().check_path(net, length)
+        if self.order != 1 and length > 1:
+            net.check_nesting(type(self).__name__)
+
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         net = self._wrap(net)
         before, last = split_last(episode)

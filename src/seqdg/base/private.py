@@ -28,6 +28,7 @@ ConvolutionLayer = _ConvNd
 DropoutLayer = _DropoutNd
 
 DispatchMode = TorchDispatchMode  # the base class of what sees every operation, below the transforms of torch.func
+WEIGHT_NORM: Any = torch._weight_norm  # what both of torch's weight norms call; it has no public name
 COPY_TO_TYPE: Any = torch.ops.aten._to_copy.default  # what `Tensor.to` becomes; the operation has no public name
 
 # ---------------------------------------------------------------------------- transforms of torch.func
@@ -36,6 +37,12 @@ COPY_TO_TYPE: Any = torch.ops.aten._to_copy.default  # what `Tensor.to` becomes;
 def is_transformed() -> bool:
     """Whether a transform of torch.func is at work, such as the `vmap` over the trials of a stack."""
     return peek_interpreter_stack() is not None
+
+
+def count_transforms() -> int:
+    """Count the transforms of torch.func at work, sooner than `list_transforms` does: every pass through a net asks."""
+    innermost = peek_interpreter_stack()
+    return 0 if innermost is None else int(innermost.level())
 
 
 def list_transforms() -> list[str]:

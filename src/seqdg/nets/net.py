@@ -33,6 +33,7 @@ from seqdg.nets.dropout import (
     refuse_random_functions,
 )
 from seqdg.nets.folding import fold_layers, list_layout, trace
+from seqdg.nets.nesting import compose_where_nested, find_barrier
 from seqdg.nets.points import Point, PointFunction, apply_at_points, list_points, place_points
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
@@ -102,6 +103,7 @@ class Net:
         if graph is not None:
             refuse_random_functions(graph, dict(pure.named_modules()), self._head)
         self._untraced = [True] if graph is None else []  # until a first pass in training
+        self._barrier = find_barrier(pure, graph)
         self._training = fold_layers(pure)
         # Whether gradients of gradients of all its convolutions go by `kernels.nested`, where it can run.
         self.nests = not self.on_batch and not any(isinstance(m, nn.Conv2d) for m in self._training.modules())
@@ -153,6 +155,20 @@ class Net:
         }
         other._initial = {name: p.to(device, dtype) for name, p in self._initial.items()}
         return other
+
+    def check_nesting(self, kind: str) -> None:
+        """Raise a UsageError where gradients of the net's gradients cannot be taken, or not be trusted.
+
+        Parameters
+        ----------
+        kind : str
+            What takes them, such as the name of an algorithm's class.
+        """
+        if self._barrier is not None:
+            raise UsageError(
+                f"{kind} differentiates gradients of the net, and {self._barrier}. Replace it, or choose an algorithm "
+                "that differentiates once, such as agg or fo-s-mldg."
+            )
 
     def with_criterion(self, loss: Criterion) -> Net:
         """Return the same net with another loss of logits and labels.
@@ -483,7 +499,7 @@ class Net:
         if self._untraced and key is not None:
             self._watch(module, state, x)
         points = apply_at_points(module, self._functions) if self._functions else nullcontext()
-        with draw_masks(find_pass(module) if self.has_dropout else None, key), points:
+        with draw_masks(find_pass(module) if self.has_dropout else None, key), points, compose_where_nested():
             out: Tensor = functional_call(module, state, (x,))
         return out
 
