@@ -26,10 +26,10 @@ class Done(NamedTuple):
 
 
 def seqdg(*words: object, cwd: Path | None = None) -> Done:
-    out, err = io.StringIO(), io.StringIO()
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8", newline="", write_through=True), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.chdir(cwd or Path.cwd())
         patch.setattr(sys, "argv", ["seqdg", *map(str, words)])
         with pytest.raises(SystemExit) as stop:
             main()
-    return Done(int(stop.value.code or 0), out.getvalue(), err.getvalue())
+    return Done(int(stop.value.code or 0), out.buffer.getvalue().decode(), err.getvalue())

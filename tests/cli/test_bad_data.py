@@ -94,9 +94,9 @@ TWO = 'path = "set"\nclasses = ["cat", "dog"]'
             [f"{d} has 1 of 20 rows with NaN or infinite features (counted from 0: 3)" for d in ("art", "sketch")],
         ),
         (narrow, 'path = "set"', ["different numbers of features (art 8, photo 5, sketch 8)"]),
-        (pickled, 'path = "set"', ["'x' is an array of objects (pickled), which is refused."]),
-        (a_pickle, 'path = "set"', ["photo.npz' is an array of objects (pickled), which is refused."]),
-        (a_cell, 'path = "set"', ["'extra' is an array of objects (cell), which is refused."]),
+        (pickled, 'path = "set"', ["'x' is an array of objects, which is refused."]),
+        (a_pickle, 'path = "set"', ["photo.npz' is an array of objects, which is refused."]),
+        (a_cell, 'path = "set"', ["'extra' is an array of objects, which is refused."]),
         (
             lambda root: None,
             'path = "set"\ncounts = { art = 21, photo = 20, sketch = 22 }',

@@ -170,7 +170,7 @@ class TableOptions:
     def read(self, data: Path) -> datasets.LabeledRows:
         """Read rows, labels, domains and weights of a table or a folder of images."""
         arguments = self.parse()
-        if data.exists() and not datasets.is_table(data):
+        if data.is_dir() or data.suffix.lower() == ".zip":
             self.refuse(str(data))
         with bench.count_files("reading images") as progress, open_data(data) as path:
             return datasets.read_rows(path, **arguments, progress=progress)
