@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,7 +17,6 @@ from seqdg.base import noise as draw
 from seqdg.core import describe_settings, restore_settings
 from seqdg.results import open_run
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
 ZERO = {"reconstruction": 0.0, "mmd": 0.0, "adversary": 0.0}
 
 
@@ -146,9 +144,9 @@ def test_reconstruction_ties_the_encoder_to_the_input(net, weights, episode_of):
     assert error(params) < 0.5 * error(start)
 
 
-def test_published_records_have_the_features_as_their_code():
+def test_published_records_have_the_features_as_their_code(published_runs):
     """They were made before there was a linear code, and keep their description, so their keys."""
-    records = [r for r in open_run(RESULTS / "pacs-features").records() if r.algorithm == "mmd-aae"]
+    records = [r for r in open_run(published_runs / "pacs-features").records() if r.algorithm == "mmd-aae"]
     assert records
     for texts in (record.description["settings"] for record in records):
         algorithm = restore_settings(build("mmd-aae"), texts)
