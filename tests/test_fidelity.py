@@ -11,7 +11,9 @@ from torch import nn
 
 import seqdg
 from seqdg import Net
+from seqdg import bench as seqdg_bench
 from seqdg.report.published import load_minutes, load_tables
+from seqdg.results import VERSION, find_versions, open_run
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +26,7 @@ def page(fidelity) -> str:
     return fidelity.PAGE.read_text(encoding="utf-8")
 
 
-def test_the_page_is_current(fidelity, page):
+def test_the_page_is_current(fidelity, page, published_runs):
     assert page == fidelity.make_page(), "Run: python scripts/make_fidelity.py"
 
 
@@ -82,3 +84,118 @@ def test_no_published_record_nests_gradients_on_a_net_with_norms_that_torch_diff
             if row["algorithm"].split("+")[0] in nesting:
                 seen.add((net["name"], net["batchnorm_policy"], net["batchnorm"]))
     assert seen == {("mlp", "none", False), ("resnet18", "frozen", False)}
+
+
+@pytest.fixture(scope="module")
+def items(fidelity):
+    """What is said of each place of the paper, as one text."""
+    every = (item for items in fidelity.load_items().values() for item in items)
+    return {item["place"]: f"{item['ours']} {item.get('differs', '')}" for item in every}
+
+
+def test_the_published_records_are_counted_by_version(items, published):
+    """All of the version of today, so that `rerun` trains each of them again."""
+    count = sum(map(len, published.values()))
+    said = (
+        f"{count:,} trials in {len(published)} runs, with tables. Their descriptions are of version {VERSION}, today's."
+    )
+    assert said in items["Published records"]
+    assert find_versions(record for records in published.values() for record in records) == [VERSION]
+
+
+@pytest.fixture(scope="module")
+def published(published_runs):
+    """The records of every published run, by its directory."""
+    paths = sorted(published_runs.rglob("trials.parquet"))
+    return {path.parent.relative_to(published_runs).as_posix(): open_run(path.parent).records() for path in paths}
+
+
+def test_ratios_of_the_papers_costs_are_those_of_its_table(items):
+    minutes = load_minutes()
+    assert f"({minutes['MLDG'] / minutes['AGG']:.1f} times AGG's)" in items["Section 3.1, MLDG, equation 1"]
+    said = f"where the paper has {minutes['S-MLDG'] / minutes['AGG']:.1f}."
+    assert said in items["Section 5.4 and Table 4, training cost"]
+    said = f"({minutes['MetaReg']:.1f} against AGG's {minutes['AGG']:.1f} minutes)"
+    assert said in items["MetaReg (Balaji et al., NeurIPS 2018)"]
+    saved = 100 * (1 - minutes["S-Undo-Bias"] / minutes["Undo-Bias"])
+    said = f"differ by {saved:.1f} % ({minutes['Undo-Bias']} and {minutes['S-Undo-Bias']} minutes)"
+    assert said in items['Appendix B, "S-Undo-Bias saves computation over Undo-Bias"']
+
+
+def test_costs_of_the_undo_biases_are_those_of_the_pages(fidelity, items, published_runs):
+    text = items['Appendix B, "S-Undo-Bias saves computation over Undo-Bias"']
+    speed = (fidelity.ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
+    cost = (published_runs / "pacs-features" / "tables" / "cost.md").read_text(encoding="utf-8")
+    heads = [re.findall(rf"\| `{name}`, head \| (\d\.\d+) ×", speed)[0] for name in ("undo-bias", "s-undo-bias")]
+    whole = [
+        re.findall(rf"\| {name} \|(?: [\d.]+ \|){{3}} ([\d.]+) \|", cost)[0] for name in ("undo-bias", "s-undo-bias")
+    ]
+    assert f"ResNet-18: {heads[0]} and {heads[1]} times AGG's step" in text
+    assert f"{whole[0]} and {whole[1]} times AGG's)" in text
+
+
+def test_first_order_s_mldg_takes_as_long_as_is_said(fidelity, items):
+    speed = (fidelity.ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
+    (ratio,) = re.findall(r"\| `fo-s-mldg` \| (\d\.\d+) ×", speed)[:1]
+    assert f"takes {float(ratio):.1f} times AGG's time" in items["Section 5.4 and Table 4, training cost"]
+
+
+def test_single_trials_of_table_3_are_those_of_the_study(fidelity, items):
+    text = items["Section 5.3 and Table 3, PACS with ResNet-18"]
+    rows = (fidelity.ROOT / "docs" / "study.md").read_text(encoding="utf-8").splitlines()
+    for name, label in (("crossgrad`", "CrossGrad"), ("metareg`", "MetaReg"), ("mldg`, exact", "MLDG (exact)")):
+        (row,) = (r for r in rows if r.startswith(f"| `{name}, one trial |"))
+        ours, paper = row.split(" | ")[5:7]
+        assert f"{label} {ours} ({paper}" in text
+
+
+def test_the_fine_tuned_efficientnet_took_as_many_steps_as_is_said(items, published):
+    (steps,) = {r.description["protocol"]["steps"] for r in published["study/pacs-lite0/pixels"]}
+    (precision,) = {r.description["protocol"]["precision"] for r in published["study/pacs-lite0/pixels"]}
+    said = f"has another net, {steps} steps, {precision}, augmentation and rates of its own."
+    assert said in items["Section 5.3 and Table 3, PACS with ResNet-18"]
+
+
+def test_gradients_align_with_s_mldg_on_one_set_of_the_study_alone(fidelity, items):
+    """By the row of cosines that docs/study.md has for each of the two, a mean over the training."""
+    assert "on one of six sets, Office-Caltech10" in items["Section 4.1, expansion of MLDG and S-MLDG"]
+    lines = (fidelity.ROOT / "docs" / "study.md").read_text(encoding="utf-8").splitlines()
+    at = next(
+        i for i, line in enumerate(lines) if line.startswith("| cosine between the sources' gradients, mean over")
+    )
+    sets = next(line for line in reversed(lines[:at]) if line.startswith("| | | ")).split(" | ")[1:]
+    plain, sequential = ([float(c.split(",")[0]) for c in row.split(" | ")[2:]] for row in lines[at : at + 2])
+    above = [name.partition(",")[0] for name, a, b in zip(sets, plain, sequential, strict=True) if b > a]
+    assert above == ["office-caltech10"]
+
+
+def test_crossgrads_published_row_has_the_settings_that_hardly_move_an_input(items, published):
+    """And a third of AGG's rate, so that it is in effect AGG at that rate."""
+    slow = [r for r in published["study/pacs/table3-slow"] if r.algorithm == "crossgrad"]
+    assert {r.description["settings"]["epsilon_label"] for r in slow} == {"0.0104"}
+    rates = {r.description["protocol"]["lr"] for r in slow}
+    agg = {r.description["protocol"]["lr"] for r in published["study/pacs/table3"] if r.algorithm == "agg"}
+    assert (rates, agg) == ({0.001}, {0.003})
+    assert "in effect AGG at a third of AGG's rate" in items["CrossGrad (Shankar et al., ICLR 2018)"]
+
+
+def test_rates_of_vlcs_are_those_of_the_passage_that_is_commented_out():
+    benchmark = seqdg_bench.load_benchmark("vlcs")
+    assert benchmark.tables["fo-s-mldg"]["lr"] == 0.001
+    assert benchmark.protocol.lr == 3 * benchmark.tables["fo-s-mldg"]["lr"]
+
+
+def test_mldg_on_alexnet_has_the_alpha_of_s_mldg_and_beta_1():
+    tables = seqdg_bench.load_benchmark("pacs-alexnet").tables
+    assert tables["mldg"]["alpha"] == tables["fo-mldg"]["alpha"] == tables["fo-s-mldg"]["alpha"]
+    assert all("beta" not in tables[name] and seqdg.build(name).beta == 1.0 for name in ("mldg", "fo-mldg"))
+
+
+def test_no_page_says_that_a_table_of_the_paper_ran_on_its_own_net(fidelity):
+    """The ImageNet weights of Table 3 were rebuilt, and are not those of the paper."""
+    pages = [fidelity.ROOT / "README.md", *(fidelity.ROOT / "docs").glob("*.md"), fidelity.RESULTS / "README.md"]
+    text = {page.name: " ".join(page.read_text(encoding="utf-8").split()) for page in pages}
+    assert "The ImageNet weights were rebuilt" in text["study.md"]
+    assert [
+        name for name, said in text.items() if re.search(r"(paper's|its) (own )?net and data|paper's own net", said)
+    ] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 import torch
 
 from seqdg import build
@@ -54,16 +55,20 @@ def test_the_mean_ffo_direction_over_both_orders_maximizes_the_inner_product_of_
     assert max(a / b for a, b in pairwise(plain)) < 2.5, "without the inner product: first order"
 
 
-def test_s_mldg_3_is_the_sum_of_losses_minus_all_three_inner_products(net, weights, theta, episode_of, literal_loss):
+@pytest.mark.parametrize(("second", "third"), [(1.0, 1.0), (1.4, 0.6)])
+def test_s_mldg_3_is_the_sum_of_losses_minus_all_three_inner_products(
+    second, third, net, weights, theta, episode_of, literal_loss
+):
+    """Those of the paper with beta 1; else each domain's loss and gradient has its beta, but in the first position."""
     episode = episode_of(3)
     domains = domains_of(episode)
-    losses = [literal_loss(theta, d) for d in domains]
+    losses = [b * literal_loss(theta, d) for b, d in zip((1.0, second, third), domains, strict=True)]
     g1, g2, g3 = gradients(literal_loss, theta, domains)
-    products = {"12": dot(g1, g2), "13": dot(g1, g3), "23": dot(g2, g3)}
+    products = {"12": second * dot(g1, g2), "13": third * dot(g1, g3), "23": second * third * dot(g2, g3)}
     of_losses, of_gradients = [], []
     lacking = {pair: [] for pair in products}
     for alpha in ALPHAS:
-        direction, value = build("s-mldg", alpha=alpha, beta=1.0).gradient(net, weights, episode)
+        direction, value = build("s-mldg", alpha=alpha, beta=(second, third)).gradient(net, weights, episode)
         want = sum(losses) - alpha * sum(products.values())
         slope = torch.autograd.grad(want, theta, retain_graph=True)
         error = float(value - want.detach())

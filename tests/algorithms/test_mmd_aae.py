@@ -14,6 +14,8 @@ from seqdg.algorithms._layers import count_restored, flatten_input
 from seqdg.algorithms.agg import AGG
 from seqdg.algorithms.mmd_aae import discrepancy
 from seqdg.base import noise as draw
+from seqdg.core import describe_settings, restore_settings
+from seqdg.results import open_run
 
 ZERO = {"reconstruction": 0.0, "mmd": 0.0, "adversary": 0.0}
 
@@ -21,12 +23,14 @@ ZERO = {"reconstruction": 0.0, "mmd": 0.0, "adversary": 0.0}
 @pytest.fixture
 def params(net, weights):
     start = build("mmd-aae", hidden=6).init(net, weights, 3, torch.Generator().manual_seed(0))
+    assert_close(start["code.2.weight"], torch.eye(4, dtype=torch.float64))
+    assert not start["code.2.bias"].any()
     g = torch.Generator().manual_seed(1)
     return {name: w + 0.2 * torch.randn(w.shape, generator=g, dtype=w.dtype) for name, w in start.items()}
 
 
 def encode(p, x):
-    return torch.tanh(p["0.weight"] @ x + p["0.bias"])
+    return p["code.2.weight"] @ torch.tanh(p["0.weight"] @ x + p["0.bias"]) + p["code.2.bias"]
 
 
 def two_layers(p, name, h):
@@ -88,6 +92,7 @@ def test_the_minimax_form_is_the_reversed_gradient_of_the_discriminators_loss(ne
 
     def told(weight):
         h = torch.tanh(episode.x @ weight.T + params["0.bias"])
+        h = h @ params["code.2.weight"].T + params["code.2.bias"]
         inner = torch.tanh(h @ params["discriminator.hidden.weight"].T + params["discriminator.hidden.bias"])
         chance = torch.sigmoid(inner @ params["discriminator.output.weight"].T + params["discriminator.output.bias"])
         return -torch.log(1 - chance).mean()
@@ -96,8 +101,9 @@ def test_the_minimax_form_is_the_reversed_gradient_of_the_discriminators_loss(ne
     assert_close(got["0.weight"], plain["0.weight"] + reversed_)
 
 
-def test_without_weights_the_net_learns_by_aggregation(net, params, episode_of):
-    algorithm, episode = build("mmd-aae", hidden=6, **ZERO), episode_of(3)
+def test_without_weights_and_with_features_as_code_the_net_learns_by_aggregation(net, params, episode_of):
+    algorithm, episode = build("mmd-aae", hidden=6, code="features", **ZERO), episode_of(3)
+    params = {name: w for name, w in params.items() if not name.startswith("code.")}
     got, _ = algorithm.gradient(net, params, episode)
     want, _ = AGG().gradient(net, {name: params[name] for name in net.names}, episode)
     assert_close({name: got[name] for name in net.names}, want)
@@ -138,6 +144,16 @@ def test_reconstruction_ties_the_encoder_to_the_input(net, weights, episode_of):
     assert error(params) < 0.5 * error(start)
 
 
+def test_published_records_have_the_features_as_their_code(published_runs):
+    """They were made before there was a linear code, and keep their description, so their keys."""
+    records = [r for r in open_run(published_runs / "pacs-features").records() if r.algorithm == "mmd-aae"]
+    assert records
+    for texts in (record.description["settings"] for record in records):
+        algorithm = restore_settings(build("mmd-aae"), texts)
+        assert algorithm.code == "features"
+        assert describe_settings(algorithm) == texts
+
+
 def test_the_prior_is_drawn_anew_by_the_key_of_the_step(net, params, episode_of):
     algorithm = build("mmd-aae", hidden=6)
     one, other = (algorithm.loss(net, params, episode_of(3)._replace(key=torch.tensor(k))) for k in (1, 2))
@@ -148,8 +164,36 @@ def test_the_net_alone_is_deployed_and_the_decoder_is_as_wide_as_the_input(net, 
     algorithm, x = build("mmd-aae"), episode_of(3).x[0]
     deployed = algorithm.deploy(params, {})
     assert set(deployed) == set(net.names)
-    assert_close(algorithm.predict(net, deployed, x), net(params, x))
+    logits = [params["2.weight"] @ encode(params, row) + params["2.bias"] for row in x]
+    assert_close(algorithm.predict(net, deployed, x), torch.stack(logits))
     assert params["decoder.output.weight"].shape == (3, 6)
+
+
+def test_a_linear_code_needs_no_bias_where_the_head_has_none(episode_of):
+    net = Net(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3, bias=False)).double(), "none")
+    algorithm, episode = build("mmd-aae"), episode_of(3)
+    params = algorithm.init(net, net.params(), 3, torch.Generator().manual_seed(0))
+    direction, _ = algorithm.gradient(net, params, episode)
+    params = {name: w - direction[name] for name, w in params.items()}
+    deployed = algorithm.deploy(params, {})
+    assert set(deployed) == set(net.names)
+    code = net.features(params, episode.x[0]) @ params["code.2.weight"].T
+    assert_close(net(deployed, episode.x[0]), code @ params["2.weight"].T)
+
+
+@pytest.mark.parametrize("code", ["linear", "features"])
+def test_only_a_linear_code_meets_the_two_signs_of_the_prior(code, episode_of):
+    """By the adversary alone. Half of the prior's numbers are below 0; of features behind a ReLU none ever is."""
+    net = Net(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3)).double(), "none")
+    algorithm = build("mmd-aae", code=code, **ZERO | {"adversary": 1.0})
+    params = algorithm.init(net, net.params(), 3, torch.Generator().manual_seed(0))
+    for step in range(300):
+        episode = episode_of(3)._replace(key=torch.tensor(step))
+        direction, _ = algorithm.gradient(net, params, episode)
+        params = {name: w - 0.3 * direction[name] for name, w in params.items()}
+    codes = algorithm.encode(params, net.features(params, episode_of(3).x.flatten(0, 1)))
+    below = float((codes < 0).double().mean())
+    assert below == 0 if code == "features" else 0.25 < below < 0.75
 
 
 def test_of_images_the_means_over_8_by_8_fields_are_restored():

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from seqdg import build
-from seqdg.bench import load_benchmark
+from seqdg.bench import Session, load_benchmark
 from seqdg.nets import BACKBONES
+from seqdg.paper import Study
 from seqdg.report.published import find_column, load_tables
 
 PAPER = ("ixmas", "vlcs", "pacs", "pacs-alexnet")
@@ -64,17 +65,44 @@ def test_alexnet_has_its_dropout_and_resnet_none():
     assert load_benchmark("pacs").net.dropout == 0.0
 
 
-@pytest.mark.parametrize(("name", "sources"), [("ixmas", 4), ("vlcs", 3), ("pacs", 3), ("pacs-alexnet", 3)])
-def test_crossgrad_moves_inputs_as_its_authors_code_does(name, sources):
-    """There 1 and 0.1 act on the gradient of the mean loss of the minibatch, here on that of a row's own loss."""
-    benchmark = load_benchmark(name)
-    table = benchmark.tables["crossgrad"]
+@pytest.mark.parametrize("name", [*PAPER, "pacs-augmented"])
+def test_crossgrad_moves_inputs_by_a_tenth_of_their_length(name):
+    table = load_benchmark(name).tables["crossgrad"]
     crossgrad = build("crossgrad", **{name: value for name, value in table.items() if name != "lr"})
-    rows = benchmark.protocol.batch
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(sources, rows, 50, dtype=torch.float64, generator=generator)
-    of_the_mean = 0.1 * torch.randn(sources, rows, 50, dtype=torch.float64, generator=generator)
-    theirs = x + 1.0 * of_the_mean.clamp(-0.1, 0.1)
+    x = torch.randn(3, 4, 3, 5, 5, dtype=torch.float64, generator=generator)
     for epsilon in (crossgrad.epsilon_label, crossgrad.epsilon_domain):
-        moved = crossgrad.move(x, of_the_mean, epsilon) - x
-        torch.testing.assert_close(moved, theirs - x, rtol=2e-3, atol=0.0)  # the file rounds to three digits
+        moved = crossgrad.move(x, 1e-6 * torch.randn(x.shape, dtype=x.dtype, generator=generator), epsilon) - x
+        torch.testing.assert_close(moved.flatten(2).norm(dim=2), 0.1 * x.flatten(2).norm(dim=2))
+
+
+BEFORE = {"length": "clipped", "epsilon_label": 0.0104, "epsilon_domain": 0.0104, "clip": 9.6}  # until they were chosen
+
+
+@pytest.fixture
+def measure_change(script):
+    """Train CrossGrad with settings; by how much the label loss of a row changes as it moves, over the mean loss."""
+    selection = script("../benchmarks/accuracy/crossgrad")
+
+    def measure(settings, name, data, held_out, steps):
+        benchmark = selection.load_set(selection.SETS[name]._replace(steps=steps), data)
+        texts = [f"crossgrad.{key}={value}" for key, value in settings.items() if key != "lr"]
+        study = Study(benchmark, Session(benchmark.make_task(data)), ["crossgrad"], held_out, settings=texts)
+        stack, state = selection.train(study, study.names[0])
+        algorithm, params, episode = selection.pick_rows(stack, state)
+        moved, _ = algorithm.move_inputs(stack.net, params, episode)
+        losses, after = (stack.net.row_losses(params, episode._replace(x=x)) for x in (episode.x, moved))
+        return float((after - losses).abs().mean() / losses.mean())
+
+    return measure
+
+
+def test_crossgrads_steps_change_the_label_loss_on_the_bundled_digits(measure_change, tmp_path):
+    now = load_benchmark("pacs").tables["crossgrad"]
+    assert measure_change(now, "digits", tmp_path, "75", 60) > 0.01
+
+
+def test_crossgrads_steps_change_the_label_loss_on_features_of_pacs(measure_change, shared_data):
+    now = load_benchmark("pacs").tables["crossgrad"]
+    assert measure_change(now, "lite0", shared_data, "cartoon", 40) > 0.01
+    assert measure_change(BEFORE, "lite0", shared_data, "cartoon", 40) < 0.01

@@ -52,14 +52,16 @@ def test_the_loss_at_a_place_is_that_of_algorithm_1(net, episode, i):
     torch.testing.assert_close(compute_loss_at(algorithm, net, net.params(), episode, i), want)
 
 
-def test_mldg_judges_its_meta_test_domain_one_step_ahead_of_the_mean_of_the_others(net, episode):
+@pytest.mark.parametrize(("reduction", "divisor"), [("mean", 2), ("sum", 1)])
+def test_mldg_judges_its_meta_test_domain_one_step_ahead_of_the_others(net, episode, reduction, divisor):
     w = {name: p.clone().requires_grad_() for name, p in net.params().items()}
-    past = (net.loss(w, episode.minibatch(0)) + net.loss(w, episode.minibatch(1))) / 2
+    past = (net.loss(w, episode.minibatch(0)) + net.loss(w, episode.minibatch(1))) / divisor
     step = torch.autograd.grad(past, list(w.values()))
     ahead = {name: p.detach() - 0.4 * s for (name, p), s in zip(w.items(), step, strict=True)}
     want = net.loss(ahead, episode.minibatch(2))
     for name in ("mldg", "fo-mldg"):
-        got = compute_loss_at(seqdg.build(name, alpha=0.4, beta=2.0), net, net.params(), episode, 2)
+        algorithm = seqdg.build(name, alpha=0.4, beta=2.0, reduction=reduction)
+        got = compute_loss_at(algorithm, net, net.params(), episode, 2)
         torch.testing.assert_close(got, want)
 
 

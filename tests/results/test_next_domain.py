@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 from scipy.special import ndtr
 
-from seqdg.results import CRITERIA
+from seqdg.results import CRITERIA, next_domain
 from seqdg.results.next_domain import DEGREES, LEVEL, SHARE, find_quantiles, get_scale, predict_next_domain
 
 
@@ -142,3 +143,20 @@ def test_of_simulated_domains_it_holds_the_next_as_often_as_it_says(domains):
         quantiles = predict_next_domain(known, [rows] * domains)
         hits.append(quantiles.low <= new <= quantiles.high)
     assert abs(np.mean(hits) - LEVEL) < 0.065  # three standard errors
+
+
+@pytest.mark.parametrize(("domains", "said"), [(4, (84, 91, 93)), (10, (87, 89, 91))])
+def test_the_scale_of_the_prior_matters_as_much_as_is_said(domains, said):
+    """Domains that differ by 0.6, the scale itself, at half of it, the whole and twice it."""
+    covered = []
+    for prior in (0.3, 0.6, 1.2):
+        rng, held = np.random.default_rng(0), 0
+        for _ in range(1000):
+            *known, ahead = rng.normal(0, 0.6, domains + 1) + rng.normal(0, 0.1, domains + 1)
+            low, high = find_quantiles(known, [0.01] * domains, 0.01, prior, (0.05, 0.95))
+            held += low <= ahead <= high
+        covered.append(held / 10)
+    assert covered == pytest.approx(said, abs=0.51)
+    text = ", ".join(map(str, said[:2])) + f" and {said[2]} %"
+    assert text in (next_domain.__doc__ or "")
+    assert text in (Path(__file__).parents[2] / "docs" / "choosing.md").read_text(encoding="utf-8")

@@ -28,6 +28,7 @@ class CDANN(Algorithm):
         gradient of reverse = -lam * ramp,   ramp = 2 / (1 + exp(-10 * progress)) - 1
 
     with K the number of classes among the rows. Features and classifier learn at once, in DomainBed in turn.
+    The ramp is DANN's; DomainBed has none, and the full weight from the first step on.
 
     lam: how strongly the features learn against the domain classifier, at the end of the ramp.
     hidden: units of the domain classifier's hidden layer.

@@ -78,6 +78,7 @@ class LearnCode(Algorithm):
     """The first stage."""
 
     of: DMTAE
+    trains_head: ClassVar[bool] = False
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
         trained = {name: w for name, w in params.items() if name not in net.head_names}

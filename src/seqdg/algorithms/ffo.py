@@ -31,14 +31,14 @@ class FastFirstOrderSMLDG(Algorithm):
         1 - gamma * (1 - product over i of (1 - alpha_i * beta_i * h))
 
     which is unstable where its size is above 1: for the paper's settings on PACS above h = 176; the limit of
-    FO-S-MLDG with momentum is 1194. Measured on PACS (ResNet-18, frozen BatchNorm, no augmentation, art held out, 3,000
-    steps), 10 of 12 minibatches of the first 400 steps have a largest curvature above 176 (136 to 503). With one
-    seed, bf16 diverges at step 588, after a minibatch of sketches with 1296, float32 at step 651, and tf32 does
-    not; from the weights of step 540, bf16 and float32 diverge at the same step. Three more seeds in bf16 recover from
-    every spike of the loss. So the length of the steps is the cause, and rounding decides who is hit. Without a spike
-    after the third step, one seed each: alpha = 0.005, beta = 1, batch statistics in place of frozen ones. An inner
-    momentum of 0.9 lengthens the walk, and the net only guesses until step 174, then recovers; with alpha = 0.0062 it
-    has no spike. If training diverges, halve alpha.
+    FO-S-MLDG with momentum is 1194. Measured on PACS (ResNet-18 with rebuilt weights, frozen BatchNorm, no
+    augmentation, art held out, 3,000 steps), 10 of 12 minibatches of the first 400 steps have a largest curvature
+    above 176 (136 to 503). With one seed, bf16 diverges at step 588, after a minibatch of sketches with 1296,
+    float32 at step 651, and tf32 does not; from the weights of step 540, bf16 and float32 diverge at the same step.
+    Three more seeds in bf16 recover from every spike of the loss. So the length of the steps is the cause, and
+    rounding decides who is hit. Without a spike after the third step, one seed each: alpha = 0.005, beta = 1, batch
+    statistics in place of frozen ones. An inner momentum of 0.9 lengthens the walk, and the net only guesses until
+    step 174, then recovers; with alpha = 0.0062 it has no spike. If training diverges, halve alpha.
 
     alpha: length of an inner step, one for all or alpha_1, ..., alpha_N (the last repeats where N - 1 are given).
     beta: weight of a domain's loss, one for all or the last few of beta_1, ..., beta_N (1 where missing).

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from seqdg.base import Episode, Params, UsageError
-from seqdg.core import Algorithm, Wrapper, register, setting
+from seqdg.core import Algorithm, Wrapper, find_core, list_layers, register, setting
 from seqdg.nets import Net
 
 
@@ -17,7 +17,8 @@ from seqdg.nets import Net
 class LinearProbingFirst(Wrapper):
     """Linear probing, then fine-tuning (Kumar et al., ICLR 2022): a head that is still random does not spoil features.
 
-    In the first stage only the weights of the head learn, with the base's direction; in what follows all do.
+    In the first stage only the weights of the head learn, with the base's direction; in what follows all do. A base
+    whose first stage trains no head that is deployed, such as MetaReg or D-MTAE, is refused.
 
     base: the algorithm inside.
     head_share: the share of the steps in which the head learns alone; the base's stages divide the rest.
@@ -28,6 +29,11 @@ class LinearProbingFirst(Wrapper):
 
     def check(self, net: Net, sources: int) -> None:
         super().check(net, sources)
+        if not all(layer.trains_head for layer in list_layers(self.base.stages()[0][1])):
+            raise UsageError(
+                f"lp trains the head first, but the first stage of {type(find_core(self.base)).__name__} trains none "
+                "that is deployed: drop +lp, or choose another algorithm, such as agg."
+            )
         if not net.has_features:
             raise UsageError(
                 "lp trains the head before the rest, but this net has nothing but a head, or none: drop +lp."

@@ -93,6 +93,7 @@ class LearnRegularizer(Algorithm):
     """The first stage."""
 
     of: MetaReg
+    trains_head: ClassVar[bool] = False
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
         def tasks(weights: Params) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear as affine
 from torch.nn.functional import softplus
 
 from seqdg.algorithms import _layers as layers
@@ -14,6 +15,7 @@ from seqdg.base import Episode, Params, noise, tree
 from seqdg.core import Algorithm, Number, Range, register, setting
 from seqdg.nets import Net
 
+CODE = "code."  # prefix of the linear layer, whose weights have the names of the head's
 BANDWIDTHS = (1.0, 5.0, 10.0)  # of the kernels; as in a public re-implementation
 
 
@@ -22,9 +24,10 @@ BANDWIDTHS = (1.0, 5.0, 10.0)  # of the kernels; as in a public re-implementatio
 class MMDAAE(Algorithm):
     """Domain generalization with adversarial feature learning (Li, Pan, Wang and Kot, CVPR 2018).
 
-    The net below its head is the encoder Q of the input, h = Q(x), and the head classifies the code h. A decoder P
-    restores the input, codes of any two domains have the same distribution by a multi-kernel MMD, and a discriminator
-    G learns to tell codes from draws p of a Laplace prior, which the encoder learns to prevent:
+    The net below its head and a linear layer on it are the encoder Q of the input, h = Q(x), and the head classifies
+    the code h. A decoder P restores the input, codes of any two domains have the same distribution by a multi-kernel
+    MMD, and a discriminator G learns to tell codes from draws p of a Laplace prior, which the encoder learns to
+    prevent:
 
         L(Q, P, head) = 1/N * sum over i of l(D_i, h) + reconstruction * || P(h) - x ||^2
                       + mmd * 1/N^2 * sum over i, j of MMD(h_i, h_j)^2 + adversary * J(h)
@@ -36,8 +39,13 @@ class MMDAAE(Algorithm):
     end and drowns the other terms. J(h) = -log G(h) (non-saturating), the default, has the same fixed point and is
     never below 0. The paper updates G and the rest in turn; here both take their steps at once.
 
+    The linear layer lets codes be of both signs, as the prior's are: features behind a ReLU are never below 0, and no
+    weight of J makes them look like the prior. It starts as the identity, and is folded into the head when the net is
+    deployed. `features` is without it.
+
     The weights and bandwidths are those of a public re-implementation (github.com/YuqiCui/MMD_AAE), not known to be
-    the paper's, and so are the square of the MMD and the mean over bandwidths.
+    the paper's, and so are the linear code, the square of the MMD and the mean over bandwidths. Its classifier has a
+    hidden layer on the code, ours has none.
 
     P and G have one hidden layer. The squared error is a mean over the numbers of an input, as it enters the net. Of
     nets that begin with a convolution, P restores only the image averaged over 8 x 8 equal fields: a decoder of whole
@@ -48,6 +56,7 @@ class MMDAAE(Algorithm):
     mmd: weight of the discrepancy between domains.
     adversary: weight of J, how strongly codes learn to look like the prior.
     form: of J, non-saturating or minimax.
+    code: linear, or the features themselves.
     unit: squared length by which the kernels' bandwidths are measured; codes of a wide layer lie far apart.
     hidden: units of the hidden layers of the decoder and the discriminator.
     """
@@ -58,20 +67,25 @@ class MMDAAE(Algorithm):
     form: str = setting("non-saturating", choices=("non-saturating", "minimax"))
     unit: Number = setting(1.0, above=0.0, search=Range(1.0, 1000.0))
     hidden: int = setting(100, least=1)
+    code: str = setting("linear", choices=("linear", "features"), added="features")
     needs: ClassVar[int] = 2
     needs_features: ClassVar[bool] = True
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
         head = params[net.head_names[0]]
         code, restored = head.shape[1], layers.count_restored(params)
+        start = {name: torch.eye(code) if name == net.head_names[0] else torch.zeros(code) for name in net.head_names}
         return {
             **params,
+            **(
+                tree.with_prefix({name: w.to(head) for name, w in start.items()}, CODE) if self.code == "linear" else {}
+            ),
             **layers.two_layer_params("decoder.", code, self.hidden, restored, generator, head),
             **layers.two_layer_params("discriminator.", code, self.hidden, 1, generator, head),
         }
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
-        code = net.domain_features(params, episode)
+        code = self.encode(params, net.domain_features(params, episode))
         wanted = layers.flatten_input(episode.x, params["decoder.output.bias"].shape[0], "MMD-AAE")
         restored = layers.two_layer(params, "decoder.", code)
         prior = noise.laplace(episode.key, code.shape, code.dtype)
@@ -88,8 +102,21 @@ class MMDAAE(Algorithm):
             + softplus(fake).mean()
         )
 
+    def encode(self, params: Params, features: Tensor) -> Tensor:
+        if self.code == "features":
+            return features
+        return affine(features, *sorted(tree.under_prefix(params, CODE).values(), key=lambda w: -w.dim()))
+
     def deploy(self, params: Params, memory: Params) -> Params:
-        return tree.without_prefix(tree.without_prefix(params, "decoder."), "discriminator.")
+        kept = params
+        for prefix in (CODE, "decoder.", "discriminator."):
+            kept = tree.without_prefix(kept, prefix)
+        if self.code == "features":
+            return kept
+        linear = tree.under_prefix(params, CODE)
+        weight = next(name for name, w in linear.items() if w.dim() == 2)
+        shifts = {name: kept[name] + kept[weight] @ shift for name, shift in linear.items() if name != weight}
+        return {**kept, weight: kept[weight] @ linear[weight], **shifts}
 
 
 def discrepancy(code: Tensor, unit: Number = 1.0) -> Tensor:

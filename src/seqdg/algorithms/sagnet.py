@@ -33,6 +33,11 @@ class SagNet(Algorithm):
     As in the authors' program, the content of h' is a constant in the last two, so that f changes styles alone there.
     DomainBed's form divides below the head; the paper's inside the backbone.
 
+    What differs from that program: there the last term reaches the scales and shifts of f's BatchNorm alone, by a
+    gradient of at most length 0.1, and BatchNorm takes the rows of all domains together. Here it reaches all weights of
+    f, at any length, as in DomainBed; and a net that normalizes by its minibatches takes each domain by itself in the
+    first two terms.
+
     adversary: weight of the last (DomainBed: 0.1, searched from 0.01 to 10).
     point: where the net is divided; `last` is the last point.
     """

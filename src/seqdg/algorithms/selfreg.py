@@ -28,7 +28,8 @@ class SelfReg(Algorithm):
 
     where l = 1/N * sum over i of l(D_i, w), g ~ Beta(1/2, 1/2) is drawn for the step, and norms are means of squares.
     As in DomainBed, there are no averaged weights and no curriculum; the projector's normalization uses the step's own
-    rows alone. It has two hidden layers of twice the features' width, at most 2048.
+    rows alone. It has two hidden layers of twice the features' width, at most 2048. Here it is trained with the rest;
+    DomainBed's optimizer does not hold it, so that it stays as it was drawn.
 
     logit: weight of the pull on logits.
     feature: weight of the pull on features.

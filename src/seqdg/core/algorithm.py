@@ -59,6 +59,7 @@ class Algorithm(Settings):
     hard_labels: ClassVar[bool] = False  # it reads labels outside the net's criterion, so they cannot be mixed
     needs_classes: ClassVar[bool] = False  # it is about classes, even where it reads no labels: it predicts no numbers
     needs_features: ClassVar[bool] = False  # it works on what enters the net's head, and trains weights below it
+    trains_head: ClassVar[bool] = True  # False for a stage that trains nothing of the head that is deployed
     needs_points: ClassVar[bool] = False  # it acts between the layers of a net (`Net.with_points`)
     together: ClassVar[int] = 0  # transductive: how many rows of one domain `predict` wants at once; 0: any number
 

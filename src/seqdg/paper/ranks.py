@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
@@ -113,16 +114,16 @@ def _judge(stack: Stack, params: Params, drawn: Draws, place: int) -> Tensor:
 def compute_loss_at(algorithm: Algorithm, net: Net, params: Params, episode: Episode, i: int) -> Tensor:
     """Return what the algorithm's loss has of the i-th domain of the path, without its weight beta.
 
-    AGG: l(D_i, w). MLDG with D_i as the meta-test domain: l(D_i, w - alpha * grad of the mean over the others).
+    AGG: l(D_i, w). MLDG with D_i as the meta-test domain: l(D_i, w - alpha * grad of the others' mean or sum).
     S-MLDG: l(D_i, w - alpha_i * grad L_{i-1}(w)), where L_{i-1} is the loss over the path so far. So it is the
     difference that the domain makes to the loss, over beta.
     """
     if isinstance(algorithm, AGG) or i == 0:
         return net.loss(params, episode.minibatch(i))
     if isinstance(algorithm, LookAhead):
-        _, beta = algorithm.coefficients(1, 2)
-        past = net.losses(params, episode.part(0, i)).mean()
-        return (algorithm.loss(net, params, episode.part(0, i + 1)) - past) / beta
+        path = episode.part(0, i + 1)
+        with_it, past = (replace(algorithm, beta=beta).loss(net, params, path) for beta in (1.0, 0.0))
+        return with_it - past
     assert isinstance(algorithm, Sequential)
     assert isinstance(algorithm.base, LookAhead)
     so_far = algorithm.base.begin(net, episode)

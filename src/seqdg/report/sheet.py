@@ -13,8 +13,9 @@ from seqdg.report.published import PublishedColumns, set_beside
 
 PAIRING = (
     "Differences are paired over seed and held-out domain; p by sign-flip permutation, Holm-corrected; the intervals "
-    "are not corrected. They say what other seeds would give on these data and domains, taking pairs as independent; "
-    "they cannot say what other data or domains would."
+    "are not corrected. They say what other seeds would give on these data and domains, taking pairs as independent: "
+    "where a seed moves all domains alike, p is too small and the interval too narrow. They cannot say what other data "
+    "or domains would."
 )
 
 

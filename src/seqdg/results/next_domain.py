@@ -22,7 +22,8 @@ The scale A of the prior is 0.6 for log-odds and 0.4 for logarithms: half of all
 (at 80 % accuracy, about 7 points) and below 0.30 (of an error, a third). That is the middle of what logistic or ridge
 regression and random forests show on six real sets, each domain held out: 0.11 to 1.0 on reviews, Office-Caltech10,
 people who carry a phone and PACS, and 0.07 to 0.6 on the air of twelve stations and on Parkinson's patients. With four
-domains or more it matters little.
+domains it still matters: where they differ by tau = 0.6, intervals of 90 % hold the next score 84, 91 and 93 % of the
+time with half the scale, this one and twice it; with ten domains 87, 89 and 91 %.
 
 The interval assumes that the next domain is drawn as the known ones were. It is of models trained on all known domains
 but one: the final model has seen one more.

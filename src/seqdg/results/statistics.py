@@ -2,7 +2,8 @@
 
 Trials with the same seed and held-out domain form a pair. On one set the pairs are taken as independent draws of what a
 seed decides (split, first weights, minibatches) on given data and domains. Differences between domains count as noise,
-which makes the interval wider and the test more careful. Neither says anything about other rows or other domains.
+which makes the interval wider and the test more careful. What a seed does to all domains alike is left out of account,
+which makes the test less careful. Neither says anything about other rows or other domains.
 
 A study pools over sets, and must say how far the mean of one is off. Every difference is of one held-out domain i and
 one seed j, the same for both sides. Domains are few and differ, and a seed decides splits and first weights for all of
