@@ -107,7 +107,13 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         return self
 
     def fit_prepared(self, user_data: UserData) -> None:
-        """Train on rows that are read already, with what is missing in a table left open."""
+        """Train on rows that are read already, with missing values of a table left open.
+
+        Parameters
+        ----------
+        user_data : UserData
+            The rows, as `compare` reads them once for all trainings.
+        """
         recipe = self.make_recipe()
         user_data = user_data.scale(recipe.protocol.scaling)
         self._set_model(fit_model(user_data, adapt_recipe(recipe, user_data.dataset)))
@@ -159,12 +165,24 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         return estimator
 
     def add_facts(self, **facts: Any) -> None:
-        """Add facts to those on the model's card."""
+        """Add facts to those on the model's card.
+
+        Parameters
+        ----------
+        **facts
+            Values that JSON can hold.
+        """
         check_is_fitted(self, "model_")
         self.model_ = self.model_.with_facts(**facts)
 
     def make_recipe(self) -> Recipe:
-        """Check the parameters. A UsageError names the first that is wrong."""
+        """Check the parameters. A UsageError names the first that is wrong.
+
+        Returns
+        -------
+        Recipe
+            How to train.
+        """
         return make_recipe(self.get_params(deep=False), draw_seed(self.random_state), self.is_regressor)
 
     def _set_model(self, model: Model) -> None:
@@ -394,7 +412,7 @@ class DomainRegressor(RegressorMixin, DomainEstimator):  # type: ignore[misc]
     criterion : str, default 'rmse'
         What chooses the step: rmse, mae, r2 or pearson.
     settings, hidden, batchnorm, steps, batch, domains_per_step, optimizer, lr, momentum, weight_decay, scaling, \
-schedule, warmup, validation, evaluations, stop, members, image_size, augment, device, random_state
+schedule, warmup, validation, evaluations, stop, members, image_size, augment, device, random_state : optional
         As in `DomainClassifier`.
 
     Attributes

@@ -110,37 +110,86 @@ def compare(
 ) -> Comparison:
     """Train every candidate with every domain held out in turn, in stacks; then fit the winner on all domains.
 
-    candidates: names of algorithms, with or without wrappers (`fo-s-mldg+ema`), and of learners that train no net
-        (`logistic`, `svc`); and estimators or pipelines of scikit-learn, which get the rows as a net does: numbers
-        scaled by the sources, an input for each category. None: the usual ones. One that these data cannot train is
-        left out with a note, unless no other was named.
-    settings: by candidate, values or lists of alternatives (a grid); `lr` among them is its learning rate.
-    estimator: how to train; its algorithm and settings are not used. None: a `DomainRegressor` where y holds numbers
+    Parameters
+    ----------
+    X, y : array or data frame, array
+        The rows and their labels, or numbers to predict, as `DomainClassifier.fit` and `DomainRegressor.fit` take them.
+    domains : array of shape (row,)
+        The name or number of each row's domain.
+    candidates : list, optional
+        Names of algorithms, with or without wrappers (`fo-s-mldg+ema`), and of learners that train no neural network
+        (`logistic`, `svc`); and estimators or pipelines of scikit-learn, which get the rows as a network does: numbers
+        scaled by the sources, an input for each category. By default the usual ones. One that these data cannot train
+        is left out with a note, unless no other was named.
+    settings : dict, optional
+        By candidate, values or lists of alternatives (a grid); `lr` among them is its learning rate.
+    estimator : DomainClassifier or DomainRegressor, optional
+        How to train; its algorithm and settings are not used. By default a `DomainRegressor` where y holds numbers
         with fractions, else a `DomainClassifier`.
-    search: candidates per algorithm, as many for each; the first has its settings as they are, the others are drawn
-        from the ranges beside them and from a tenth to twice the learning rate, at random or by Optuna (sampler).
-    seeds: trials of everything.
-    select: the rule that chooses the winner and its settings: `source-val`, by validation rows of the source domains;
-        `leave-one-out`, by how well each source is served by training on the others; or `both`, by the mean of the two.
-        With `-1se` after it, the simplest candidate wins that is within one standard error of the best; with `-near`,
-        if it is also within a point of it, or 2 % of an error. Steps are chosen by source
-        validation, by `leave-one-out-stopped` as candidates are.
-        criterion: what it looks at.
-    rules: others that are reported. With `source-val` alone, less is trained.
-    nested: hold out pairs of domains, so that a choice that is judged on a domain has seen nothing of it. None: up to 6
-        domains. False: it is made by scores on the other domains, of trainings that knew that domain.
-    baseline: compared even where `candidates` do not name it, and it may win. None: only those that are named.
-    workers: processes to train in; 0 is this one, None is one per core. A script that asks for more needs
+    search : int, default 1
+        Candidates per algorithm, as many for each; the first has its settings as they are, the others are drawn from
+        the ranges beside them and from a tenth to twice the learning rate.
+    sampler : str, default 'random'
+        How they are drawn: 'random', or 'optuna'.
+    seeds : int, default 3
+        Trials of everything.
+    select : str, default 'both-near'
+        The rule that chooses the winner and its settings: 'source-val', by validation rows of the source domains;
+        'leave-one-out', by how well each source is served by training on the others; or 'both', by the mean of the
+        two. With '-1se' after it, the simplest candidate wins that is within one standard error of the best; with
+        '-near', if it is also within a point of it, or 2 % of an error. Steps are chosen by source validation, by
+        'leave-one-out-stopped' as candidates are.
+    criterion : str, optional
+        What the rule looks at. By default the estimator's.
+    rules : list of str
+        Others that are reported. With 'source-val' alone, less is trained.
+    baseline : str, optional, default 'agg'
+        Compared even where `candidates` do not name it, and it may win. None: only those that are named.
+    refit : bool, default True
+        Whether to fit the winner on all domains.
+    workers : int, optional, default 0
+        Processes to train in; 0 is this one, None is one per core. A script that asks for more needs
         `if __name__ == "__main__":`.
-    members: how many nets predict together, in every trial; by default as many as the estimator says: 4 for a table.
-    executor, address: `local`, or `ray` and where its cluster is; None starts Ray on this machine.
-    runs: a directory that keeps what is trained. After an interruption the same call goes on from there, to the same
-        result, bit for bit; other data or options start anew.   say: hears of that, in sentences.
-    sample_weight: (row,) how much each row counts, in training and in every score, so also in what is chosen.
-    groups: another name of domains.
-    minutes: about how long it may all take. Candidates are then tried from the cheapest on, on at most 20,000 rows,
-        drawn from every domain in proportion; what is not done in time is cut, and `notes` say what was left out. The
-        winner is fitted on all rows. The first candidate, the linear model of the usual ones, always runs to its end.
+    show : callable, optional
+        Called with the `Progress` as trainings finish.
+    members : int, optional
+        How many networks predict together, in every trial; by default as many as the estimator says: 4 for a table.
+    executor, address : str
+        'local', or 'ray' and where its cluster is; None starts Ray on this machine.
+    runs : str or Path, optional
+        A directory that keeps what is trained. After an interruption the same call goes on from there, to the same
+        result, bit for bit; other data or options start anew.
+    say : callable, optional
+        Called with sentences on what the directory held.
+    nested : bool, optional
+        Hold out pairs of domains, so that a choice that is judged on a domain has seen nothing of it. By default up to
+        6 domains. False: it is made by scores on the other domains, of trainings that knew that domain.
+    sample_weight : array of shape (row,), optional
+        How much each row counts, in training and in every score, so also in what is chosen.
+    groups : array of shape (row,), optional
+        Another name of domains.
+    minutes : float, optional
+        About how long it may all take. Candidates are then tried from the cheapest on, on at most 20,000 rows, drawn
+        from every domain in proportion; what is not done in time is cut, and `notes` say what was left out. The winner
+        is fitted on all rows. The first candidate, the linear model of the usual ones, always runs to its end.
+
+    Returns
+    -------
+    Comparison
+        With a leaderboard, the score to expect on the next domain, and the fitted winner.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import seqdg
+    >>> draw = np.random.default_rng(0)
+    >>> X, hospital = draw.normal(size=(90, 2)), np.repeat(["north", "south", "east"], 30)
+    >>> ill = np.where(X[:, 0] > 0, "yes", "no")
+    >>> comparison = seqdg.compare(X, ill, hospital, candidates=["logistic"], baseline=None, seeds=1)
+    >>> comparison.winner.algorithm
+    'logistic'
+    >>> comparison.estimator.predict([[2.0, 0.0]]).tolist()
+    ['yes']
     """
     budget = None if minutes is None else Budget(minutes)
     domains = join_domains(domains, groups)
