@@ -42,6 +42,8 @@ PACKAGES = (
     "benchmarks",  # files alone
 )
 WITHOUT_FRONT = ("algorithms", "benchmarks")  # each file there is a name of its own
+# Folders whose files register themselves, so that adding one is adding a file: who looks them up names the folder.
+LOOKED_UP = (("core.registry", "algorithms"), ("report.analyses", "paper"))
 PAST_A_FRONT = ("base.front",)  # what the fronts themselves are made of
 WITHOUT_TORCH = ("store", "export", "runs", "select", "summary", "statistics", "criteria", "tracking")
 HEAVY = (
@@ -138,6 +140,18 @@ def test_nothing_imports_from_a_package_above_its_own(name):
         if package(module) == name:
             for other in others:
                 assert package(other) not in above, f"{module} must not import {other or 'seqdg'}"
+
+
+def test_no_import_from_a_package_above_hides_in_a_string():
+    known, hidden = modules(), set()
+    for module, path in known.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+            other = name.rstrip(".").removeprefix("seqdg.")
+            named_here = name.startswith("seqdg.") and other in known
+            if named_here and PACKAGES.index(package(other)) < PACKAGES.index(package(module)):
+                hidden.add((module, other))
+    assert hidden == set(LOOKED_UP)
 
 
 def test_no_import_goes_past_the_front_of_another_package():
