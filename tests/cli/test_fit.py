@@ -242,7 +242,7 @@ def test_predicting_tables_that_differ_from_the_training_data(fitted_model, hosp
     odd.loc[:3, "smoker"] = "sometimes"
     done = predicted(odd)
     assert done.returncode == 0, done.stderr
-    assert "note: Column 'smoker' has words that were not in the training data: sometimes." in done.stderr
+    assert "note: Column 'smoker' has categories that were not in the training data: sometimes." in done.stderr
     assert len(pd.read_csv(tmp_path / "p.csv")) == len(x)
     (tmp_path / "p.csv").unlink()
     for frame, sentence in [

@@ -294,8 +294,8 @@ def test_bad_parameters_are_refused_in_a_sentence(parameters, sentence):
         (pd.DataFrame(index=range(8)), Y4, None, "The table has 8 rows and 0 columns"),
         (pd.DataFrame({"a": []}), [], None, "The table has 0 rows and 1 columns"),
         (X4, [(1, 2)] * 8, None, "y should be a 1d array"),
-        (X4, pd.to_datetime(["2020-01-01", "2021-01-01"] * 4), None, "The labels are dates: give them as words"),
-        (X4, np.array([date(2020, 1, 1), date(2021, 1, 1)] * 4), None, "The labels are dates: give them as words"),
+        (X4, pd.to_datetime(["2020-01-01", "2021-01-01"] * 4), None, "The labels are dates: give them as text"),
+        (X4, np.array([date(2020, 1, 1), date(2021, 1, 1)] * 4), None, "The labels are dates: give them as text"),
         (pd.DataFrame({"a": [None] * 8}, dtype=object), Y4, ["n", "s"] * 4, "No column of the table holds any value"),
     ],
 )

@@ -26,7 +26,7 @@ SMALL = {"random-forest": {"trees": 20}, "extra-trees": {"trees": 20}, "hist-gra
 
 
 def make_table(seed: int = 0, rows: int = 240):
-    """A table with numbers, gaps and words, from three places."""
+    """A table with numbers, missing values and categories, from three places."""
     draw = np.random.default_rng(seed)
     table = pd.DataFrame(draw.normal(size=(rows, 3)) * [1, 50, 0.01] + [0, 300, 5], columns=["a", "b", "c"])
     table["kind"] = draw.choice(["red", "green", "blue"], rows)
@@ -77,7 +77,7 @@ def compare_onnx(model, tmp_path, tolerance: float = 1e-5):
     return onnx.load(tmp_path / "model.onnx")
 
 
-@pytest.mark.filterwarnings("ignore:Column 'kind' has words that were not in the training data")
+@pytest.mark.filterwarnings("ignore:Column 'kind' has categories that were not in the training data")
 @pytest.mark.parametrize("name", ["logistic", "hist-gradient-boosting", "random-forest", "extra-trees", "svc", "knn"])
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_classifier_says_the_same_in_onnx(name, classes, tmp_path):
@@ -90,7 +90,7 @@ def test_a_classifier_says_the_same_in_onnx(name, classes, tmp_path):
     assert about["input"]["columns"] == list(table.columns), "the file says what it reads, as a net's does"
 
 
-@pytest.mark.filterwarnings("ignore:Column 'kind' has words that were not in the training data")
+@pytest.mark.filterwarnings("ignore:Column 'kind' has categories that were not in the training data")
 @pytest.mark.parametrize("name", ["ridge", "hist-gradient-boosting", "random-forest", "extra-trees", "svc", "knn"])
 def test_a_regressor_says_the_same_in_onnx(name, tmp_path):
     table, number, places = make_table()
@@ -98,7 +98,7 @@ def test_a_regressor_says_the_same_in_onnx(name, tmp_path):
     compare_onnx(model.fit(table, 1000 * number, domains=places), tmp_path, 2e-5)
 
 
-@pytest.mark.filterwarnings("ignore:Column 'kind' has words that were not in the training data")
+@pytest.mark.filterwarnings("ignore:Column 'kind' has categories that were not in the training data")
 @pytest.mark.parametrize(
     "estimator",
     [make_pipeline(PCA(3), LogisticRegression()), GradientBoostingClassifier(n_estimators=10), LinearSVC()],

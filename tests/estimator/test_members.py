@@ -101,7 +101,7 @@ def predict_alone(x, y, domains, held, seed):
     """What a net of this seed, trained without a domain, says of it."""
     estimator = seqdg.DomainClassifier("agg", **{**QUICK, "evaluations": 1})
     recipe = make_recipe(estimator.get_params(deep=False), 0)
-    user_data = make_user_data(read_input(x), y, domains, recipe, gaps=True)
+    user_data = make_user_data(read_input(x), y, domains, recipe, keep_missing=True)
     task, *_ = make_task(user_data, recipe, scaled=False)
     held_out = (str(domains[held][0]),)
     trial = task.make_trial("agg", {}, recipe.protocol, held_out, seed)

@@ -70,7 +70,7 @@ def test_a_word_never_seen_is_no_word_and_is_noted():
     train = pd.DataFrame({"c": ["u", "v", "v"]})
     got, notes = applied(train, pd.DataFrame({"c": ["w", None, "u"]}))
     assert got.tolist() == [[0, 0], [0, 0], [1, 0]]
-    assert notes == ["Column 'c' has words that were not in the training data: w."]
+    assert notes == ["Column 'c' has categories that were not in the training data: w."]
 
 
 def test_columns_are_found_by_name_in_any_order_and_others_are_ignored(hospitals):
@@ -113,7 +113,7 @@ def test_pandas_categories_are_words_even_where_they_are_numbers():
         (pd.DataFrame({"a": [1.0, np.inf]}), "contains infinity: column 'a' in 1 row"),
         (pd.DataFrame({"a": [[1], [2]]}), "Column 'a' holds a list"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "Several columns have the same name: a"),
-        (pd.DataFrame({"id": [f"p{i}" for i in range(2000)]}), "has 2000 different words in 2000 rows"),
+        (pd.DataFrame({"id": [f"p{i}" for i in range(2000)]}), "has 2000 categories in 2000 rows"),
         (pd.DataFrame({"a": [10**400, 1]}, dtype=object), "a number too large"),
         (np.zeros((2, 2, 2)), "A table has rows and columns"),
     ],
@@ -179,4 +179,4 @@ def test_truth_in_words_is_the_same_where_it_comes_as_truth():
         np.testing.assert_array_equal(found, usual)
         assert notes == []
     found, notes = applied(words, words.assign(smoker=["true", "perhaps", None, "2"]))
-    assert notes == ["Column 'smoker' has words that were not in the training data: perhaps, 2."]
+    assert notes == ["Column 'smoker' has categories that were not in the training data: perhaps, 2."]

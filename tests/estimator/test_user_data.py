@@ -50,7 +50,7 @@ def test_trials_are_preprocessed_as_if_their_sources_were_all_there_is(hospitals
     x = x.assign(smoker=np.where(domains == "west", "vapes", x["smoker"]))
     frame = read_input(x)
     recipe = DomainClassifier(scaling=scaling).make_recipe()
-    user_data = make_user_data(frame, y, domains, recipe, gaps=True)
+    user_data = make_user_data(frame, y, domains, recipe, keep_missing=True)
     numbers = len(user_data.input.numeric)
     names = ("west", "east")
     inputs = make_inputs(user_data, recipe, names)
@@ -69,7 +69,7 @@ def test_trials_are_preprocessed_as_if_their_sources_were_all_there_is(hospitals
 
 def test_rows_that_are_scaled_beforehand_are_those_that_are_scaled_as_they_are_drawn(hospitals, monkeypatch):
     x, y, domains = hospitals
-    user_data = make_user_data(read_input(x), y, domains, DomainClassifier().make_recipe(), gaps=True)
+    user_data = make_user_data(read_input(x), y, domains, DomainClassifier().make_recipe(), keep_missing=True)
     assert torch.isnan(user_data.dataset.x).any()
     held_out, recipe = ("east", "west", "east"), DomainClassifier().make_recipe()
     ready = make_inputs(user_data, recipe, held_out)

@@ -37,7 +37,7 @@ from seqdg.bench.task import Group, Session
 from seqdg.results import FAILED, Record, RunningGroup, RunProgress, estimate_seconds_left, format_duration
 from seqdg.training import FOLDER, Saving, list_versions, name_checkpoint, name_device, read_header
 
-Tell = Callable[[Group, int], None]  # hears of a group and how many steps it has taken; 0: it begins
+Tell = Callable[[Group, int], None]  # called with a group and how many steps it has taken; 0: it begins
 FinishedGroups = Generator[tuple[Group, list[Record]], None, None]
 
 
@@ -168,7 +168,7 @@ def execute(
     """Run what is missing and hand it to the sink group by group; return the records that failed.
 
     costs: seconds by group, as far as they are known: the longest go first. None: groups run in the order of the plan.
-    show: hears how far the run is.
+    show: called with how far the run is.
     """
     place = {trial.key: g.key for g in (*plan.groups, *plan.missing) for trial in g.trials}
     sink.begin({trial.key: place[trial.key] for trial in plan.trials})

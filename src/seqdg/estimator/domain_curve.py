@@ -251,7 +251,7 @@ def learning_curve(
         raise UsageError("The step is chosen by source validation in every training: leave stop out.")
     if seeds < 1 or subsets < 1:
         raise UsageError(f"{seeds} seeds and {subsets} subsets were asked for, but at least 1 of each is needed.")
-    data = make_user_data(X, y, domains, recipe, gaps=True, sample_weight=sample_weight)
+    data = make_user_data(X, y, domains, recipe, keep_missing=True, sample_weight=sample_weight)
     names = data.dataset.domains
     if len(names) < 2:
         raise UsageError(f"There is only the domain '{names[0]}': to hold it out, at least one other is needed.")

@@ -95,7 +95,9 @@ class TableInput:
             text = pd.Series(expect_words(columns[name], known), dtype=object)
             codes[:, i] = pd.Index(known, dtype=object).get_indexer(text)
             if strange := text[codes[:, i] < 0].dropna().unique().tolist():
-                notes.append(f"Column '{name}' has words that were not in the training data: {list_some(strange)}.")
+                notes.append(
+                    f"Column '{name}' has categories that were not in the training data: {list_some(strange)}."
+                )
         return raw, codes, notes
 
     def prepare(self, x: Tensor) -> Tensor:
@@ -155,9 +157,9 @@ def _list_categories(name: str, values: Column) -> tuple[str, ...]:
     known = sorted({v for v in values.tolist() if v is not None})
     if len(known) > MOST_CATEGORIES:
         raise UsageError(
-            f"Column '{name}' has {len(known)} different words in {len(values)} rows, and at most {MOST_CATEGORIES} "
+            f"Column '{name}' has {len(known)} categories in {len(values)} rows, and at most {MOST_CATEGORIES} "
             f"are told apart: is it an identifier? Then leave it out, on the command line by --id {name}, which writes "
-            "it beside the predictions; or merge its rare words."
+            "it beside the predictions; or merge its rare ones."
         )
     return tuple(known)
 

@@ -57,7 +57,7 @@ class UserData:
         """Return the same with the numbers of a table scaled, once for all trials, and no value missing."""
         if self.frame is None:
             return self
-        rows, read = _read_table(self.frame, scaling, gaps=False)
+        rows, read = _read_table(self.frame, scaling, keep_missing=False)
         return replace(self, dataset=replace(self.dataset, x=rows), input=read)
 
     def take(self, rows: NDArray[np.int64], recipe: Recipe) -> UserData:
@@ -120,9 +120,9 @@ def read_labels(y: Any) -> NDArray[Any]:
         if labels.dtype.kind not in "iub":
             check_labels(labels.tolist())
         if labels.dtype.kind in "mM" or (labels.dtype == object and any(isinstance(v, date) for v in labels)):
-            raise UsageError("The labels are dates: give them as words, such as y.astype(str).")
+            raise UsageError("The labels are dates: give them as text, such as y.astype(str).")
         if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-            raise UsageError("Input y contains infinity: labels are words or whole numbers.")
+            raise UsageError("Input y contains infinity: labels are text or whole numbers.")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of many classes, which the next line refuses
             check_classification_targets(labels)
@@ -162,13 +162,13 @@ def _warn_of_order(x: Any, **others: Any) -> None:
 
 
 def make_user_data(
-    x: Any, y: Any, domains: Any, recipe: Recipe, gaps: bool = False, sample_weight: Any = None
+    x: Any, y: Any, domains: Any, recipe: Recipe, keep_missing: bool = False, sample_weight: Any = None
 ) -> UserData:
     """Make the data set of a user's rows, and learn how to read others like them.
 
     y: (row,) labels, or numbers where the recipe is of these, in any form that `fit` takes.
     domains: (row,) names or numbers, or None for a single domain.
-    gaps: leave NaN where a table has no number, so that each trial can fill it from its own sources.
+    keep_missing: leave NaN where a table has no number, so that each trial can fill it from its own sources.
     sample_weight: (row,) how much each row counts; None: all the same.
     """
     _warn_of_order(x, y=y, domains=domains, sample_weight=sample_weight)
@@ -182,7 +182,7 @@ def make_user_data(
     validation = draw_validation(codes, domain, recipe.validation, recipe.seed, None if weight is None else weight > 0)
     if isinstance(x, Frame) and x.types is None:
         x = x.decide_types()
-    rows, read = _read_rows(x, recipe, gaps)
+    rows, read = _read_rows(x, recipe, keep_missing)
     labels = {name: codes[domain == i] for i, name in enumerate(names)}
     _, notes = check_class_coverage(labels, [str(c) for c in classes], held_out=())
     notes = [*note_spellings("class", map(str, classes)), *note_spellings("domain", names), *notes]
@@ -219,9 +219,9 @@ def _encode(y: NDArray[Any], recipe: Recipe) -> tuple[NDArray[Any], NDArray[np.i
     return classes, codes
 
 
-def _read_rows(x: Any, recipe: Recipe, gaps: bool) -> tuple[Any, Input]:
+def _read_rows(x: Any, recipe: Recipe, keep_missing: bool) -> tuple[Any, Input]:
     if isinstance(x, Frame):
-        return _read_table(x, recipe.protocol.scaling, gaps)
+        return _read_table(x, recipe.protocol.scaling, keep_missing)
     shape = tuple(x.shape)
     if len(shape) == 4:
         return _read_images(x, shape, recipe)
@@ -229,11 +229,11 @@ def _read_rows(x: Any, recipe: Recipe, gaps: bool) -> tuple[Any, Input]:
     return read.read(x)[0], read
 
 
-def _read_table(frame: Frame, scaling: str, gaps: bool) -> tuple[Tensor, TableInput]:
+def _read_table(frame: Frame, scaling: str, keep_missing: bool) -> tuple[Tensor, TableInput]:
     if not any(count_present(column) for column in frame.columns):
         raise UsageError("No column of the table holds any value: there is nothing to learn from.")
-    read = learn_table_input(frame, STANDARD if gaps else scaling)
-    return (read.read_with_missing if gaps else read.read)(frame)[0].to(torch.float32), read
+    read = learn_table_input(frame, STANDARD if keep_missing else scaling)
+    return (read.read_with_missing if keep_missing else read.read)(frame)[0].to(torch.float32), read
 
 
 def _read_images(x: Any, shape: tuple[int, ...], recipe: Recipe) -> tuple[Any, ImageInput]:

@@ -224,7 +224,7 @@ def test_a_usual_candidate_that_would_take_minutes_gives_way_unless_it_is_named(
     boosting = type(find_learner("hist-gradient-boosting"))
     monkeypatch.setattr(boosting, "most_work", 100)
     sweep = Sweep(
-        make_user_data(*make_rows(), TEMPLATE.make_recipe(), gaps=True), TEMPLATE.make_recipe(), range(1),
+        make_user_data(*make_rows(), TEMPLATE.make_recipe(), keep_missing=True), TEMPLATE.make_recipe(), range(1),
         within=False,
     )  # fmt: skip
     learners, notes = choose_learners(None, "agg", sweep)

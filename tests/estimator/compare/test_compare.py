@@ -177,7 +177,7 @@ def test_what_is_taken_though_nothing_tells_it_from_the_simplest_is_warned_of():
 def sweep_of(hospitals, seeds=1, **parameters):
     x, y, domains = hospitals
     recipe = quick(**parameters).make_recipe()
-    user_data = make_user_data(read_input(x), y, domains, recipe, gaps=True)
+    user_data = make_user_data(read_input(x), y, domains, recipe, keep_missing=True)
     return Sweep(user_data, recipe, range(seeds), within=True)
 
 

@@ -144,7 +144,7 @@ class ArrayLearner(Learner):
         return trial.key if self.draws or trial.protocol.split == "random" else replace(trial, seed=0).key
 
     def train(self, group: Group, session: Session, on_step: OnStep = lambda step: None) -> list[Record]:
-        # A group is one fit as a rule, and nobody hears of it before it has its records: who hears may interrupt.
+        # A group is one fit as a rule. Its progress is reported once it has its records: a callback may interrupt.
         shared = collect_by(group.trials, lambda trial: self.share(trial, session.task))
         records = {r.key: r for trials in shared.values() for r in self._train_alike(trials, session)[1]}
         return [records[trial.key] for trial in group.trials]

@@ -205,7 +205,7 @@ def compare(
     recipe = template.set_params(algorithm=BASELINE, settings=None, criterion=criterion).make_recipe()
     if domains is None:
         raise UsageError("compare holds out every domain in turn: give domains, a name or number for each row.")
-    whole = make_user_data(X, y, domains, recipe, gaps=True, sample_weight=sample_weight)
+    whole = make_user_data(X, y, domains, recipe, keep_missing=True, sample_weight=sample_weight)
     _check_data(whole, recipe)
     within, trials = any(map(looks_at_held_out, (select, *rules))), range(recipe.seed, recipe.seed + seeds)
     sweep = Sweep(whole, adapt_recipe(recipe, whole.dataset), trials, within, show=show)

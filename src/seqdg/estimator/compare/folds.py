@@ -374,7 +374,7 @@ def run_within(
     """Run the searches, the cheapest first, until the time is over; return why candidates were left out, by name.
 
     The first always runs to its end, so that there is a model. rows: that the winner will be fitted to.
-    say: hears in which order they are tried.
+    say: called with the order in which they are tried.
     """
     rounds, show, begun, stopped = list_rounds(learners), sweep.show, set[str](), False
     first, order = rounds[0], [name for names in rounds for name in names]
