@@ -32,24 +32,20 @@ from seqdg.bench.planning import Plan, choose_compiled, plan_further, time_group
 from seqdg.bench.reruns import check_code
 from seqdg.bench.search import list_reused
 from seqdg.bench.task import Session
-from seqdg.report import Results
+from seqdg.report import Exporter, Results
 from seqdg.results import (
     CLASSES,
     DOMAINS,
-    FAILED,
     VERSION,
     Record,
     RunningGroup,
     RunProgress,
     Store,
-    Tracker,
     add_command,
     find_usual_criterion,
     format_duration,
     lock_directory,
     make_directory,
-    make_table,
-    open_trackers,
 )
 from seqdg.training import CHOSEN, Saving, name_device
 
@@ -212,10 +208,10 @@ def run_benchmark(benchmark: str, request: Request, command: str | None = None, 
         predictions=request.save_predictions,
     )
     session = Session(chosen.make_task(request.data, request.allow_partial, request.held_out), device, saving)
-    trackers = open_trackers(request.log, directory, chosen.name)
+    say = (lambda text: None) if quiet else _say
     with lock_directory(directory), closing(Store.create(directory, chosen.name)) as store:
         check_versions(store, directory)
-        sink = TrackedStore(store, trackers, (lambda text: None) if quiet else _say)
+        sink = TrackedStore(store, Exporter(request.log, directory, chosen.name, say), say)
         runner = _Runner(chosen, request, session, executor, directory, store, sink, quiet)
         planned = runner.finish(command or request.write_command(benchmark))
     return Results.open(directory).only([trial.key for trial in planned.trials])
@@ -260,7 +256,8 @@ class _Runner:
             if more:
                 planned = plan_further(task, [*planned.trials, *more], session.device, store.finished())
                 self._train(planned)
-        self.sink.show_table({trial.key for trial in planned.trials}, request.select)
+        if request.log:
+            self.sink.show_table({trial.key for trial in planned.trials}, request.select)
         return planned
 
     def _train(self, planned: Plan) -> list[Record]:
@@ -283,23 +280,19 @@ class _Runner:
 
 
 class TrackedStore:
-    """A sink that stores records first, and then hands those that tables show to the trackers.
+    """A sink that stores records first, and then hands them to what exports them to other tools.
 
-    What the store has and a tracker lacks, because of a crash or because it was not asked for, is written when a run
-    begins. A tracker that fails is left out from then on: training goes on, and the next run makes up for it.
+    What the store has and a tool lacks, because of a crash or because it was not asked for, is written when a run
+    begins.
     """
 
-    def __init__(self, store: Store, trackers: Sequence[Tracker], say: Callable[[str], None]) -> None:
-        self._store, self.say = store, say
-        self._trackers = list(trackers)
-        self._known: dict[str, set[str]] = {}
-        self._run_all(lambda tracker: self._known.update({tracker.name: tracker.list_known()}))
+    def __init__(self, store: Store, exporter: Exporter, say: Callable[[str], None]) -> None:
+        self._store, self._exporter, self.say = store, exporter, say
 
     def begin(self, planned: Mapping[str, str]) -> None:
         self._store.begin(planned)
-        stored = self._store.finished() & planned.keys()
-        if any(stored - self._known[tracker.name] for tracker in self._trackers):
-            self._track([r for r in self._store.records() if r.key in stored])
+        if missing := self._exporter.find_missing(self._store.finished() & planned.keys()):
+            self._exporter.add(r for r in self._store.records() if r.key in missing)
 
     def note(self, run: RunProgress, running: Iterable[RunningGroup]) -> None:
         self._store.note(run, running)
@@ -307,42 +300,11 @@ class TrackedStore:
     def add(self, records: Iterable[Record], group: str = "") -> None:
         records = [replace(r, finished=r.finished or time.time()) for r in records]
         self._store.add(records, group)
-        self._track(records)
+        self._exporter.add(records)
 
     def show_table(self, keys: Collection[str], rule: str) -> None:
         """Write the table of the trials with these keys."""
-        if not self._trackers:
-            return
-        try:
-            table = make_table([r for r in self._store.records() if r.key in keys], rule)
-        except UsageError as error:  # nothing is finished, or the rule has nothing to choose by
-            self.say(f"note: no table is logged: {error}")
-            return
-        self._run_all(lambda tracker: tracker.show(table))
-
-    def _track(self, records: Iterable[Record]) -> None:
-        if not self._trackers:
-            return
-        tabled = [r for r in records if r.status != FAILED and r.is_tabled]
-
-        def add(tracker: Tracker) -> None:
-            for record in tabled:
-                if record.key not in self._known[tracker.name]:
-                    tracker.add(record)
-                    self._known[tracker.name].add(record.key)
-
-        self._run_all(add)
-
-    def _run_all(self, act: Callable[[Tracker], None]) -> None:
-        for tracker in tuple(self._trackers):
-            try:
-                act(tracker)
-            except Exception as error:
-                self._trackers.remove(tracker)
-                self.say(
-                    f"note: nothing more is logged to {tracker.title} ({type(error).__name__}: {error}). The run "
-                    "goes on; the same command later logs what is missing."
-                )
+        self._exporter.show_table([r for r in self._store.records() if r.key in keys], rule)
 
 
 def check_versions(store: Store, directory: Path) -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         find_usual_criterion,
         find_usual_criterion_in,
         find_versions,
+        list_ends,
         make_key,
         name_commit,
         summarize_trials,
@@ -110,6 +111,5 @@ if TYPE_CHECKING:
         name_row,
         summarize,
     )
-    from seqdg.results.tracking import Tracker, make_table, open_trackers
 
 __getattr__, __dir__ = open_front(__name__)

@@ -13,9 +13,9 @@ import pytest
 
 import seqdg
 from command import seqdg as command
-from seqdg.results import Store, thin, tracking
-from seqdg.results.record import list_ends
-from seqdg.results.tracking import TOOLS, open_trackers
+from seqdg.report import tracking
+from seqdg.report.tracking import TOOLS, Exporter
+from seqdg.results import Store, list_ends, thin
 
 TRAINED = {"held_out": ["0"], "steps": 12, "device": "cpu", "workers": 0, "progress": False}
 
@@ -132,17 +132,19 @@ def test_the_same_run_again_writes_no_trial_twice(tracked):
 
 
 def test_the_table_is_that_of_the_run(tracked):
-    tool, out, records = tracked
-    table = tracking.make_table(records, "source-val")
-    assert set(table.averages) == {"average/agg", "average/fo-s-mldg"}
-    shown = command("table", out, "--format", "markdown").stdout
-    for cell in table.list_rows()[1]:
-        assert cell in shown.replace("**", "")
+    tool, out, _ = tracked
     if tool == "wandb":
-        assert list(out.glob("wandb/offline-run-*-run-table/files/media/table/*.json"))
-        return
+        (table,) = out.glob("wandb/offline-run-*-run-table/files/media/table/*.json")
+        shown = json.loads(table.read_text())
+        assert shown["columns"] == ["algorithm", "held_out", "mean", "stderr", "trials", "diverged"]
+        assert ["fo-s-mldg", "average"] in [row[:2] for row in shown["data"]]
+    results = seqdg.Results.open(out)
+    cells = json.loads(str(results.table(format="json")))
+    results.close()
     (means,) = [series for name, series in READERS[tool](out).items() if name == "table"]
-    for name, mean in table.averages.items():
+    averages = {f"average/{c['algorithm']}": c["mean"] for c in cells if c["held_out"] == "average"}
+    assert set(averages) == {"average/agg", "average/fo-s-mldg"}
+    for name, mean in averages.items():
         assert means[name] == [(0, pytest.approx(mean, rel=1e-6))]
 
 
@@ -157,44 +159,61 @@ def test_tensorboard_has_the_table_as_text_and_settings_as_hyperparameters(tmp_p
     assert b"momentum" in events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
 
 
-def test_mlflow_has_settings_tags_and_the_table_as_files(tmp_path):
-    tracking = pytest.importorskip("mlflow.tracking")
+def test_mlflow_has_settings_and_the_table_as_files(tmp_path):
+    mlflow = pytest.importorskip("mlflow.tracking")
     records = train(tmp_path, ["mlflow"], trials=1)
-    client = tracking.MlflowClient(tracking_uri=(tmp_path / "mlflow").as_uri())
+    client = mlflow.MlflowClient(tracking_uri=(tmp_path / "mlflow").as_uri())
     experiment = client.get_experiment_by_name("rotated-mnist").experiment_id
-    runs = {run.data.tags["seqdg.key"]: run for run in client.search_runs([experiment])}
-    run = runs[records[0].key]
+    runs = {run.info.run_name: run for run in client.search_runs([experiment])}
+    run = runs[tracking.name_trial(records[0])]
     assert run.data.params["lr"] == str(records[0].description["protocol"]["lr"])
-    assert (run.data.tags["algorithm"], run.data.params["held_out"], run.data.params["seed"]) == ("agg", "0", "0")
+    names = ("algorithm", "held_out", "seed", "status")
+    assert [run.data.params[name] for name in names] == ["agg", "0", "0", "done"]
     assert run.info.status == "FINISHED"
     names = {artifact.path for artifact in client.list_artifacts(runs["table"].info.run_id)}
     assert names == {"table.md", "table.csv"}
     text = client.download_artifacts(runs["table"].info.run_id, "table.csv", str(tmp_path))
-    assert Path(text).read_text().startswith("algorithm,held_out,mean,stderr,trials\nagg,0,")
+    assert Path(text).read_text().startswith("algorithm,held_out,mean,stderr,trials,diverged,select\nagg,0,")
 
 
-@pytest.mark.parametrize("tool", ["tensorboard", "mlflow"])
+BREAKS = {  # a function that a tool calls in the middle of a trial
+    "tensorboard": "tensorboard.summary.writer.event_file_writer.EventFileWriter.close",
+    "mlflow": "mlflow.tracking.MlflowClient.set_terminated",
+    "wandb": "wandb.Run.log",
+}
+
+
+@pytest.mark.parametrize("tool", ["tensorboard", "mlflow", pytest.param("wandb", marks=pytest.mark.slow)])
 def test_what_a_crash_kept_from_a_tool_is_written_when_the_run_goes_on(tool, tmp_path, monkeypatch, capsys):
     pytest.importorskip(tool)
-    whole, calls = TOOLS[tool].add, []
+    kind = TOOLS[tool]
+    whole, calls = kind.write, []
 
-    def fail(self, record):
-        calls.append(record.key)
-        if len(calls) == 2:
-            monkeypatch.setattr(tracking, "list_points", None)  # in the middle of the second trial
-        whole(self, record)
+    def fail(self, export):
+        calls.append(export.key)
+        with monkeypatch.context() as patch:
+            if len(calls) == 2:
+                patch.setattr(BREAKS[tool], None)  # in the middle of the second trial
+            whole(self, export)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TOOLS[tool], "add", fail)
-        list_points = tracking.list_points
+        patch.setattr(kind, "write", fail)
         seqdg.run("rotated-mnist", ["agg"], trials=3, out=tmp_path, log=[tool], **{**TRAINED, "progress": True}).close()
-        monkeypatch.setattr(tracking, "list_points", list_points)
-    assert f"nothing more is logged to {TOOLS[tool].title} (TypeError" in capsys.readouterr().err
+    assert f"nothing more is logged to {kind.title} (TypeError" in capsys.readouterr().err
     assert len(Store.open(tmp_path).finished()) == 3
     seqdg.run("rotated-mnist", ["agg"], trials=3, out=tmp_path, log=[tool], **TRAINED).close()
     found = READERS[tool](tmp_path)
     assert len(found) == 4
     assert all(len(series["held_out/accuracy"]) == 6 for name, series in found.items() if name != "table")
+
+
+def test_mlflow_takes_the_averages_of_chains(tmp_path):
+    tracking = pytest.importorskip("mlflow.tracking")
+    seqdg.run("rotated-mnist", ["agg+ema"], trials=1, out=tmp_path, log=["mlflow"], **TRAINED).close()
+    client = tracking.MlflowClient(tracking_uri=(tmp_path / "mlflow").as_uri())
+    experiment = client.get_experiment_by_name("rotated-mnist").experiment_id
+    (table,) = client.search_runs([experiment], "attributes.run_name = 'table'")
+    assert "average/agg_ema" in table.data.metrics
 
 
 def test_several_tools_and_bad_names_on_the_command_line(tmp_path):
@@ -214,7 +233,7 @@ def test_where_a_tool_is_missing_a_sentence_names_the_extra(tool, tmp_path, monk
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, tool, None)
     with pytest.raises(seqdg.UsageError, match=rf"--log {tool} needs .*: pip install 'seqdg\[{tool}\]'"):
-        open_trackers([tool], tmp_path, "b")
+        Exporter([tool], tmp_path, "b", print)
 
 
 def test_a_tool_that_cannot_be_written_to_is_told_before_training(tmp_path, monkeypatch):
