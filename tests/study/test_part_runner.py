@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from seqdg.base import UsageError
-from seqdg.bench import RowsOnDisk
 from seqdg.cli import main
 from seqdg.results import DIVERGED, DONE, InnerTrials, Store, open_run, score_candidate
 from seqdg.study import (
@@ -23,7 +22,6 @@ from seqdg.study import (
     describe_plan,
     load_study,
     make_answers_figure,
-    prepare_data,
     publish_parts,
     render_answers,
     run_study,
@@ -376,7 +374,7 @@ def test_a_file_that_cannot_be_run_is_refused_in_a_sentence(tmp_path, change, me
         load_study(file)
 
 
-def test_the_command_says_what_it_would_run_answers_and_restores(whole, tmp_path, capsys, monkeypatch):
+def test_the_command_says_what_it_would_run_and_answers(whole, tmp_path, capsys, monkeypatch):
     study, out = whole
 
     def run(*words):
@@ -387,7 +385,6 @@ def test_the_command_says_what_it_would_run_answers_and_restores(whole, tmp_path
 
     assert "digits/fixed" in run("--dry-run")[1].out
     assert run("--answers", "--format", "json")[1].out.startswith("{")
-    assert "trials are in" in run("--restore", "--parts", "digits")[1].out
     published = study.path.parent / "published"
     assert list(publish_parts(study, study.parts, out))
 
@@ -432,19 +429,6 @@ def test_the_studys_own_file_can_be_read_and_its_benchmarks_made():
     sets = {p.set for p in study.parts if p.kind == "momentum"}
     assert len(sets) == 6
     assert sets == {p.set for p in study.parts if p.kind == "fixed"}
-
-
-def test_a_prepared_table_is_the_same_data_set(tmp_path, shared_data):
-    study = load_study(Path(__file__).parents[2] / "benchmarks" / "study.toml")
-    (path,) = prepare_data(study.select_parts(["wisdm/fixed"]), shared_data, tmp_path)
-    benchmark = make_benchmark(study.select_parts(["wisdm/fixed"])[0], shared_data)
-    theirs, ours = (RowsOnDisk("wisdm", benchmark.data, root).load() for root in (shared_data, tmp_path))
-    for name in ("domains", "classes", "fingerprint", "numbers", "notes"):
-        assert getattr(ours, name) == getattr(theirs, name)
-    assert all(np.array_equal(getattr(ours, k), getattr(theirs, k), equal_nan=k == "x") for k in ("x", "y", "domain"))
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(UsageError, match="damaged"):
-        RowsOnDisk("wisdm", benchmark.data, tmp_path).load()
 
 
 @pytest.mark.slow

@@ -50,9 +50,7 @@ def study(
     dry_run: bool = False,
     answers: bool = False,
     publish: bool = False,
-    restore: bool = False,
     from_nothing: bool = False,
-    prepare: Path | None = None,
     format: str = "text",
     figures: Path | None = None,
     select: str | None = None,
@@ -80,13 +78,9 @@ def study(
         Print the answers to the hypotheses.
     publish
         Pack the run directories of the parts into the folder that the file names.
-    restore
-        Copy the published records into the run directories, and train nothing.
     from_nothing
         Ignore the published records: only what is in --out counts as done, and only that is answered from. If --out
         is empty, everything is trained again.
-    prepare : DIR
-        Write the tables and features of its parts below DIR, for --data DIR.
     format : text|markdown|json
         Format of the answers.
     figures : DIR
@@ -97,10 +91,8 @@ def study(
     """
     read = studies.load_study(file)
     if from_nothing:
-        if publish or restore:
-            raise base.UsageError(
-                "--from-nothing goes with running, --dry-run and --answers, not with --publish or --restore."
-            )
+        if publish:
+            raise base.UsageError("--from-nothing goes with running, --dry-run and --answers, not with --publish.")
         read = replace(read, published=None)
     if select is not None and not answers:
         raise base.UsageError("--select goes with --answers: what is trained is always chosen by source validation.")
@@ -113,12 +105,6 @@ def study(
         if figures is not None:
             for path in report.write_figures([studies.make_answers_figure(answered)], figures):
                 say(str(path))
-    elif restore:
-        count = studies.restore_parts(read, chosen, studies.StudyWhere(out, data))
-        typer.echo(f"{count} trials are in {out}.")
-    elif prepare is not None:
-        for path in studies.prepare_data(chosen, data, prepare):
-            typer.echo(f"{path}, {path.stat().st_size / 1e6:.2f} MB.")
     elif publish:
         for line in studies.publish_parts(read, chosen, out):
             typer.echo(line)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         to_word,
         to_words,
     )
-    from seqdg.data.dataset import READERS, Dataset, DataSpec, ProgressCallback, write_prepared
+    from seqdg.data.dataset import READERS, Dataset, DataSpec, ProgressCallback
     from seqdg.data.domain_rows import DataCheck, DomainRows, Problem, check_class_coverage, collect_rows
     from seqdg.data.frame import Frame, is_dataframe, make_frame, note_columns
     from seqdg.data.image_folder import SUFFIXES

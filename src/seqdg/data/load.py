@@ -23,7 +23,7 @@ from seqdg.data.columns import (
     rank_word,
     to_words,
 )
-from seqdg.data.dataset import READERS, Dataset, DataSpec, ProgressCallback, find_prepared, read_prepared
+from seqdg.data.dataset import READERS, Dataset, DataSpec, ProgressCallback
 from seqdg.data.domain_rows import (
     Contents,
     DataCheck,
@@ -51,15 +51,12 @@ def load_data(
     progress: ProgressCallback | None = None,
     held_out: Sequence[str] | None = None,
 ) -> Dataset:
-    """Load the data set of a benchmark's [data] table. Bundled data need no root; all others lie below one, where a
-    prepared file comes before the data's own."""
+    """Load the data set of a benchmark's [data] table. Bundled data need no root; all others lie below one."""
     from seqdg.data.rotated_mnist import BUNDLED
 
     if table.get("format") in BUNDLED:
         return BUNDLED[table["format"]]()
     spec = DataSpec.from_table(name, table)
-    if (prepared := find_prepared(root, name)) is not None:
-        return read_prepared(prepared, "" if allow_partial else spec.fingerprint)
     if root is None:
         raise UsageError(f"{name} does not come with seqdg: give the folder that holds {spec.path[0]} with --data DIR.")
     return load_dataset(spec, root, allow_partial, progress, held_out)

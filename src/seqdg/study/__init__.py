@@ -11,9 +11,7 @@ if TYPE_CHECKING:
         OutOfTime,
         StudyWhere,
         describe_plan,
-        prepare_data,
         publish_parts,
-        restore_parts,
         run_study,
     )
 

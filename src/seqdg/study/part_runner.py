@@ -20,7 +20,6 @@ from typing import Any
 from seqdg import bench, results
 from seqdg.base import Folder, UsageError
 from seqdg.core import build, describe_settings
-from seqdg.data import BUNDLED, write_prepared
 from seqdg.nets import Net, get_published_dropout
 from seqdg.report import align_columns
 from seqdg.study.definition import (
@@ -127,16 +126,6 @@ def _refuse_changed_code(study: Study, parts: Sequence[Part], out: Path) -> None
                 bench.refuse_changed(store, directory, codes)
 
 
-def restore_parts(study: Study, parts: Sequence[Part], where: StudyWhere) -> int:
-    """Copy the published records of these parts into their run directories, and count what is there then."""
-    count = 0
-    for part in parts:
-        for folder in part.folders:
-            with closing(open_store(study, part, folder, where)) as store:
-                count += len(store.finished())
-    return count
-
-
 def open_store(study: Study, part: Part, folder: str, where: StudyWhere) -> results.Store:
     """Open a run directory of a part, and copy what it lacks from the published records, with its groups."""
     directory = where.out / part.name / folder
@@ -233,14 +222,6 @@ class Routed:
         for folder, some in by_folder.items():
             self.stores[folder].add(some, group)
         self.clock.check_after_group()
-
-
-def prepare_data(parts: Sequence[Part], data: Path | None, folder: Path) -> Iterator[Path]:
-    """Write the data sets of these parts, but for images and bundled ones, as files that numpy alone reads."""
-    for name in dict.fromkeys(part.benchmark for part in parts):
-        benchmark = bench.load_benchmark(name)
-        if benchmark.data.get("format") != "images" and benchmark.data.get("format") not in BUNDLED:
-            yield write_prepared(benchmark.make_task(data).dataset(), folder, benchmark.name)
 
 
 @dataclass(frozen=True)
