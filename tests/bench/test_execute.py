@@ -34,7 +34,7 @@ def test_memory_raises_with_the_reason_where_a_trial_fails(wanted: Plan, monkeyp
     def fail(*about: object) -> None:
         raise ValueError("the cat sat on the cable")
 
-    monkeypatch.setattr(type(TASK), "build_net", fail)
+    monkeypatch.setattr(type(TASK), "find_net", fail)
     with pytest.raises(TrainingFailed, match=r"Training \S+ failed") as caught:
         execute(wanted, make_session(), InProcess(), MemorySink())
     assert caught.value.reason == "ValueError: the cat sat on the cable"
@@ -45,14 +45,14 @@ def test_memory_raises_with_the_reason_where_a_trial_fails(wanted: Plan, monkeyp
 def test_a_store_keeps_failures_and_the_other_groups_are_run(
     wanted: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build = type(TASK).build_net
+    find = type(TASK).find_net
 
     def fail_once(task: object, trial: object) -> object:
         if trial.algorithm == "agg":  # type: ignore[attr-defined]
             raise ValueError("no net")
-        return build(task, trial)  # type: ignore[arg-type]
+        return find(task, trial)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(type(TASK), "build_net", fail_once)
+    monkeypatch.setattr(type(TASK), "find_net", fail_once)
     store = Store.create(tmp_path, "rotated-mnist")
     failed = execute(wanted, make_session(), InProcess(), store, {})
     assert {r.algorithm for r in failed} == {"agg"}

@@ -46,7 +46,7 @@ def list_trials(task: Task, count: int) -> tuple[Trial, ...]:
 def load(task: Task, count: int) -> tuple[bool, list[Tensor]]:
     """Say whether the images are prepared, and return what enters the net in three steps and two evaluations."""
     trials = list_trials(task, count)
-    inputs = task.make_inputs(trials, task.build_net(trials[0]), CPU)
+    inputs = task.make_inputs(trials, task.build_net(trials[0]).normalization, CPU)
     generator = torch.Generator().manual_seed(1)
     rows = torch.randint(ROWS, (3, count, 2, 5), generator=generator)
     steps = [x for x, _ in inputs.load_steps(rows, torch.zeros(3, count, dtype=torch.int64))]
@@ -118,7 +118,7 @@ def test_an_image_is_resized_once_in_a_process(tmp_path: Path, monkeypatch: pyte
 def test_images_are_worked_on_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     task = make_task()
     trials = list_trials(task, 1)
-    inputs = task.make_inputs(trials, task.build_net(trials[0]), CPU)
+    inputs = task.make_inputs(trials, task.build_net(trials[0]).normalization, CPU)
     resized = count_resized(monkeypatch)
     assert inputs.prepared is not None
     assert torch.equal(inputs.prepare_rows(together=20 * inputs.size), inputs.prepared)
@@ -127,7 +127,7 @@ def test_images_are_worked_on_some_at_a_time(monkeypatch: pytest.MonkeyPatch) ->
 
 def is_prepared(task: Task) -> bool:
     trials = list_trials(task, 1)
-    return task.make_inputs(trials, task.build_net(trials[0]), CPU).prepared is not None
+    return task.make_inputs(trials, task.build_net(trials[0]).normalization, CPU).prepared is not None
 
 
 def test_images_stay_as_they_are_where_steps_change_them_or_none_is_resized() -> None:
@@ -162,7 +162,9 @@ def test_one_size_is_kept_at_a_time_and_leaves_with_its_data_set() -> None:
     for size in (SIZE, 5):
         other = replace(task, size=size)
         trials = list_trials(other, 1)
-        served = other.make_inputs(trials, other.build_net(trials[0]), CPU).serve(torch.arange(2)[None])[0]
+        served = other.make_inputs(trials, other.build_net(trials[0]).normalization, CPU).serve(torch.arange(2)[None])[
+            0
+        ]
         (kept,) = bench_task._kept[key]["images"].values()
         assert kept is not None
         assert kept.shape == (ROWS, 3, size, size)

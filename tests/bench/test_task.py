@@ -116,8 +116,8 @@ def test_rows_move_to_a_device_once_and_leave_with_their_data_set(monkeypatch: p
     monkeypatch.setattr(task_module, "move_to_device", lambda x, device: moved.append(device) or x.clone())
     task = make_task(RowsInMemory(make_dataset(make_rows())))
     trials = list_trials(task)
-    first = task.make_inputs(trials, task.build_net(trials[0]), CPU)
-    second = task.make_inputs(trials, task.build_net(trials[0]), CPU)
+    first = task.make_inputs(trials, task.build_net(trials[0]).normalization, CPU)
+    second = task.make_inputs(trials, task.build_net(trials[0]).normalization, CPU)
     assert moved == [CPU]
     assert torch.equal(first.serve(torch.arange(3)[None])[0], second.serve(torch.arange(3)[None])[0])
     key = id(task.dataset())
@@ -135,7 +135,7 @@ def test_constants_of_a_trial_come_from_its_own_sources_alone() -> None:
 
     def serve(task: Task) -> torch.Tensor:
         trials = list_trials(task, range(1))
-        return task.make_inputs(trials, task.build_net(trials[0]), CPU).serve(rows)[0]
+        return task.make_inputs(trials, task.build_net(trials[0]).normalization, CPU).serve(rows)[0]
 
     before, after = serve(task), serve(changed)
     assert torch.equal(before[2], after[2]), "sketch is held out, and changes nothing"
@@ -190,7 +190,7 @@ def test_a_file_that_says_scale_gives_each_trial_constants_of_its_own_sources(fi
     trials = list_trials(task, range(1))
     every = torch.arange(60)
     for trial in trials:
-        inputs, same = (t.make_inputs([trial], t.build_net(trial), CPU) for t in (task, by_hand))
+        inputs, same = (t.make_inputs([trial], t.build_net(trial).normalization, CPU) for t in (task, by_hand))
         served = inputs.serve(every[None])[0][0]
         assert torch.equal(served, same.serve(every[None])[0][0])
         assert torch.isfinite(served).all()

@@ -40,7 +40,7 @@ def make_inputs(user_data, recipe, held_out):
     """The inputs of a stack of trials, each with one domain held out."""
     task, *_ = make_task(user_data, recipe, scaled=False)
     trials = [task.make_trial("agg", {}, recipe.protocol, (name,), seed=0) for name in held_out]
-    return task.make_inputs(trials, task.build_net(trials[0]), torch.device("cpu"))
+    return task.make_inputs(trials, task.build_net(trials[0]).normalization, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(("scaling", "gap"), [("standard", 2e-5), ("quantile", 1e-3)])

@@ -28,7 +28,7 @@ class Plan:
     trials: tuple[Trial, ...]
     groups: tuple[Group, ...]
     missing: tuple[Group, ...]
-    parameters: int  # of the net
+    parameters: int  # of the net; 0: none is trained
 
     @property
     def work(self) -> int:
@@ -51,30 +51,40 @@ def plan(
         if not list_sources(dataset, names, first.protocol):
             raise UsageError(f"Holding out {', '.join(names)} leaves no domain of {dataset.name} to learn from.")
     split_rows(dataset, first.protocol, held_out[0], seeds[0])  # every domain can be split
-    built = task.build_net(example)
+    weights = task.find_net(example).weights_sha256 if task.net.reads_file else None
     trials = [
-        task.make_trial(c.name, dict(c.settings), c.protocol, names, seed, weights=built.weights_sha256, net=c.net)
+        task.make_trial(c.name, dict(c.settings), c.protocol, names, seed, weights=weights, net=c.net)
         for c in candidates
         for names in held_out
         for seed in seeds
     ]
-    return plan_trials(task, trials, Net(built.module, task.batchnorm), device, finished)
+    return plan_further(task, trials, device, finished)
 
 
 def plan_further(task: Task, trials: Sequence[Trial], device: str = "cpu", finished: Iterable[str] = ()) -> Plan:
-    """Plan trials that were made from others of this task."""
-    built = task.build_net(replace(trials[0], net=task.net))
-    return plan_trials(task, trials, Net(built.module, task.batchnorm), device, finished)
+    """Plan trials of this task, with its own net, if any of them trains it."""
+    trains_net = any(find_learner_of(trial).trains_net for trial in trials)
+    module = task.find_net(replace(trials[0], net=task.net)).module if trains_net else None
+    net = None if module is None else Net(module, task.batchnorm)
+    return plan_trials(task, trials, net, device, finished)
 
 
 def plan_trials(
-    task: Task, trials: Sequence[Trial], net: Net, device: str = "cpu", finished: Iterable[str] = (), most: int = MOST
+    task: Task,
+    trials: Sequence[Trial],
+    net: Net | None,
+    device: str = "cpu",
+    finished: Iterable[str] = (),
+    most: int = MOST,
 ) -> Plan:
     """Check trials and pack them into groups of at most so many trainings; a trial that is asked for twice is run
-    once."""
+    once.
+
+    net: None where no trial trains one.
+    """
     unique = tuple({trial.key: trial for trial in trials}.values())
     check_trials(task, unique, net, device)
-    parameters = sum(p.numel() for p in net.params().values())
+    parameters = sum(p.numel() for p in net.params().values()) if net else 0
     wide = any(trial.protocol.precision == "float64" for trial in unique)
     capacity = count_together(2 * parameters if wide else parameters, task.dataset(), device, most)
     groups = group_trials(unique, capacity, lambda trial: find_learner_of(trial).share(trial, task))
@@ -106,7 +116,7 @@ def choose_compiled(plan: Plan, device: str, compiling: str = "auto") -> Plan:
     return replace(plan, groups=groups, missing=missing)
 
 
-def check_trials(task: Task, trials: Sequence[Trial], net: Net, device: str = "cpu") -> None:
+def check_trials(task: Task, trials: Sequence[Trial], net: Net | None, device: str = "cpu") -> None:
     """Raise a UsageError where an algorithm cannot train this net on so many domains, or not on this kind of device."""
     cases = {(trial.algorithm, trial.settings, len(trial.held_out)): trial for trial in reversed(trials)}
     for trial in reversed(cases.values()):
@@ -120,8 +130,8 @@ def count_together(parameters: int, dataset: Dataset, device: str, most: int = M
     if dataset.is_image:
         return 1
     if device == "cpu":  # enough for the gain of stacking, and so few that several workers have some each
-        return max(1, min(16, 1_000_000 // parameters))
-    return max(1, min(most, 200_000_000 // parameters))
+        return max(1, min(16, 1_000_000 // max(1, parameters)))
+    return max(1, min(most, 200_000_000 // max(1, parameters)))
 
 
 def count_work(group: Group) -> int:

@@ -292,7 +292,7 @@ def rerun(
         return rebuild_trial(record, dataset, weights, names)
 
     ours = (trial for trial in map(rebuild, wanted) if trial.net.name not in FOREIGN_NETS)
-    if (trial := next(ours, None)) and (digest := task.build_net(trial).weights_sha256) != trial.weights:
+    if (trial := next(ours, None)) and (digest := task.find_net(trial).weights_sha256) != trial.weights:
         raise UsageError(
             f"The record's net starts from a weight file with sha256 {str(trial.weights)[:12]}, and here from "
             f"{str(digest)[:12]}. Give that file with --weights."

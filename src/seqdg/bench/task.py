@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
+from threading import Lock
 from typing import Any, Protocol, TypeVar
 from weakref import finalize
 
@@ -62,6 +63,7 @@ from seqdg.training import (
 from seqdg.training import Protocol as TrainingProtocol
 
 READY = 2**26  # numbers: a quarter of a GiB, for rows that are scaled, or images that are resized, before training
+KEPT = 2**28  # bytes of weights, at most, of the nets that a process keeps for the groups that follow
 LARGER = 4  # times what images take as they are stored, at most: as they enter the net, bytes are floats
 SHARE = 0.25  # of the free memory, at most, for images that are resized before training
 ReadProgress = Callable[[int, int], None]  # files read, of how many
@@ -277,14 +279,15 @@ class RowsInMemory:
 
 
 _kept: dict[int, dict[Hashable, Any]] = {}  # what this process has computed of a data set, as long as that is in use
+_keeping = Lock()  # models may be fitted in threads
 
 
-def _keep(dataset: Dataset, key: Hashable, make: Callable[[], Any]) -> Any:
-    """Compute something of a data set once per process."""
-    if id(dataset) not in _kept:
-        _kept[id(dataset)] = {}
-        finalize(dataset, _kept.pop, id(dataset), None)
-    kept = _kept[id(dataset)]
+def _keep(owner: Dataset | Task, key: Hashable, make: Callable[[], Any]) -> Any:
+    """Compute something of a data set, or of a task, once per process."""
+    if id(owner) not in _kept:
+        _kept[id(owner)] = {}
+        finalize(owner, _kept.pop, id(owner), None)
+    kept = _kept[id(owner)]
     if key not in kept:
         kept[key] = make()
     return kept[key]
@@ -350,6 +353,22 @@ class Task:
             estimator=estimator,
         )
 
+    def find_net(self, trial: Trial) -> BuiltNet:
+        """Return the net of a trial with its first weights, which a process builds once for all trials with this net
+        and seed, as long as those that it keeps take little memory. Nothing changes the module: it is shared."""
+        nets: dict[Hashable, BuiltNet] = _keep(self, "nets", dict)
+        key = trial.net, trial.size, trial.seed
+        if (kept := nets.get(key)) is not None:
+            return kept
+        built = self.build_net(trial)
+        size = _count_bytes(built)
+        with _keeping:
+            while nets and size + sum(map(_count_bytes, nets.values())) > KEPT:
+                nets.pop(next(iter(nets)))
+            if size <= KEPT:
+                nets[key] = built
+        return built
+
     def build_net(self, trial: Trial) -> BuiltNet:
         """Build the net of a trial with its first weights."""
         if self.module is not None:
@@ -384,10 +403,11 @@ class Task:
         return None
 
     def make_inputs(
-        self, trials: Sequence[Trial], net: BuiltNet, device: torch.device, prepares: bool = True
+        self, trials: Sequence[Trial], normalization: Normalization, device: torch.device, prepares: bool = True
     ) -> Inputs:
         """Make the inputs of a stack of trials.
 
+        normalization: of images, as the net wants it.
         prepares: on a CPU, resize images now, all of them, where every step would resize them in the same way and they
         fit into memory. The numbers are the same to the bit.
         """
@@ -401,7 +421,7 @@ class Task:
             weight=weigh_rows(dataset),
         )
         if dataset.is_image:
-            transform = ImageTransform(first.size, net.normalization, find_augmentation(first.augment))
+            transform = ImageTransform(first.size, normalization, find_augmentation(first.augment))
             inputs = make_inputs(x, dataset.y, device, dtype, transform)
             inputs.prepared = _prepare_images(dataset, inputs, transform) if prepares else None
             return inputs
@@ -432,6 +452,10 @@ class Session:
     device: str = "cpu"
     saving: Saving = field(default=Saving())
     checkouts: Mapping[str, str] = field(default_factory=collect_checkouts)  # of other projects
+
+
+def _count_bytes(net: BuiltNet) -> int:
+    return sum(weight.nbytes for weight in net.module.state_dict().values())
 
 
 def _prepare_images(dataset: Dataset, inputs: Inputs, transform: ImageTransform) -> Tensor | None:

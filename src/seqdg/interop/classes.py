@@ -31,7 +31,7 @@ from seqdg.core import format_value, shorten, split_chain
 from seqdg.interop import checkout
 from seqdg.interop.checkout import is_large
 from seqdg.interop.class_training import Training, load_minibatches
-from seqdg.nets import IMAGENET, BuiltNet, Net, NetSpec, Normalization
+from seqdg.nets import IMAGENET, Net, NetSpec, Normalization
 from seqdg.results import Record
 from seqdg.training import Protocol, Saving, lend_randomness, list_sources, set_precision, split_rows
 
@@ -56,6 +56,8 @@ def make_learner(name: str) -> DomainBedClass:
 
 class DomainBedClass(Learner):
     """One class of DomainBed, or of the user's written like these."""
+
+    trains_net = False  # it builds its own
 
     def __init__(self, name: str) -> None:
         self.name, self.short = name, shorten(name)
@@ -117,7 +119,7 @@ class DomainBedClass(Learner):
                 "there is a GPU, or leave it out."
             )
 
-    def check(self, trial: Trial, task: Task, net: Net) -> None:
+    def check(self, trial: Trial, task: Task, net: Net | None) -> None:
         if task.dataset().is_regression:
             raise UsageError(f"{self.short} tells classes apart, and {task.name} has numbers to predict: leave it out.")
         if trial.protocol.precision not in PRECISIONS:
@@ -237,11 +239,11 @@ def find_shape(trial: Trial, task: Task) -> tuple[int, ...]:
     return (dataset.shape[0], trial.size, trial.size) if dataset.is_image else tuple(dataset.shape)
 
 
-def choose_inputs(trial: Trial, task: Task) -> BuiltNet:
+def choose_inputs(trial: Trial, task: Task) -> Normalization:
     """Say how pixels are scaled: for ImageNet's networks as these want them, from 0 to 1 for small ones, as DomainBed
     has both."""
     scale = IMAGENET if is_large(find_shape(trial, task)) else Normalization()
-    return BuiltNet(nn.Identity(), task.normalization or scale)
+    return task.normalization or scale
 
 
 def parse_setting(name: str, default: Any, text: str) -> Any:

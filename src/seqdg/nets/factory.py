@@ -119,6 +119,11 @@ class NetSpec:
                 "Give its weight file, or leave out 'pretrained'."
             )
 
+    @property
+    def reads_file(self) -> bool:
+        """Whether training starts from a file of weights."""
+        return self.pretrained or self.weights is not None
+
 
 def get_published_dropout(name: str) -> float:
     """Return the share that dropout drops in the net of that name, where nothing else is asked for."""

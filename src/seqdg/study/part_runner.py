@@ -264,7 +264,7 @@ class TrialMaker:
             }
         first = candidates[0]
         trial = task.make_trial(first.name, dict(first.settings), first.protocol, self.folds[0], 0)
-        built = task.build_net(trial)
+        built = task.find_net(trial)
         self.weights, self.net = built.weights_sha256, Net(built.module, task.batchnorm)
 
     def list_search(self) -> list[Entry]:

@@ -20,7 +20,7 @@ from seqdg.bench.search import RATE, Proposal, draw_proposals
 from seqdg.bench.task import Group, Session, Task, Trial, collect_by
 from seqdg.core import Settings, flatten_settings, parse_settings, setting, shorten, split_chain, with_settings
 from seqdg.data import STANDARD, Dataset
-from seqdg.nets import Net
+from seqdg.nets import Net, Normalization
 from seqdg.results import DIVERGED, DONE, Evaluation, Record, average_finite, choose_loss
 from seqdg.training import (
     DomainPredictions,
@@ -71,6 +71,7 @@ class ArrayLearner(Learner):
     tells_classes: bool = True
     predicts_numbers: bool = False  # then `fit` gets 0 classes, and what it returns gives (row,)
     takes_steps = False
+    trains_net = False
 
     @abstractmethod
     def fit(self, x: Arrays, y: Arrays, domain: Arrays, classes: int, seed: int, **settings: Any) -> Predict:
@@ -114,7 +115,7 @@ class ArrayLearner(Learner):
         protocol = replace(draft.protocol, members=1, calibrate=False, scaling=STANDARD)  # it is fitted once
         return [make_candidate(draft.name, settings, protocol) for settings, _ in tried]
 
-    def check(self, trial: Trial, task: Task, net: Net) -> None:
+    def check(self, trial: Trial, task: Task, net: Net | None) -> None:
         if "+" in trial.short_name:
             raise UsageError(f"{trial.short_name}: {split_chain(trial.short_name)[0]} trains no net to wrap.")
         dataset = task.dataset()
@@ -164,7 +165,7 @@ class ArrayLearner(Learner):
         began, task, cpu, first = time.perf_counter(), session.task, torch.device("cpu"), trials[0]
         dataset = task.dataset()
         splits = [split_rows(dataset, trial.protocol, trial.held_out, trial.seed) for trial in trials]
-        split, inputs = splits[0], task.make_inputs([first], task.build_net(first), cpu)
+        split, inputs = splits[0], task.make_inputs([first], Normalization(), cpu)
         x, y = (values[0].numpy() for values in inputs.serve(torch.cat(split.train)[None]))
         domain = np.repeat(np.arange(len(split.train)), [len(rows) for rows in split.train])
         settings = self.read_settings(first)

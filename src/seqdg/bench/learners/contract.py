@@ -65,6 +65,7 @@ class Learner(ABC):
 
     name: str = ""  # that it is registered with
     takes_steps: ClassVar[bool] = True  # whether it trains step by step, with a learning rate
+    trains_net: ClassVar[bool] = True  # whether it trains the task's net, which is built to check a plan
     simplicity: ClassVar[int] = 20  # rank from the simplest on, which have few parts to go wrong: a linear model is 0
     cost: ClassVar[int] = 6  # rank from the cheapest on, in the time that a comparison takes: a linear model is 0
     most_work: ClassVar[int | None] = None  # rows x inputs x outputs up to which it is a usual candidate; None: always
@@ -94,8 +95,11 @@ class Learner(ABC):
     def propose(self, draft: Draft) -> list[Candidate]:
         """Make candidates: the first as the draft says, the others with values drawn for what the user left open."""
 
-    def check(self, trial: Trial, task: Task, net: Net) -> None:  # noqa: B027  most have nothing to check
-        """Raise a UsageError where the trial cannot be trained on this task and net."""
+    def check(self, trial: Trial, task: Task, net: Net | None) -> None:  # noqa: B027  most have nothing to check
+        """Raise a UsageError where the trial cannot be trained on this task and net.
+
+        net: the task's; it may be None where the learner trains none.
+        """
 
     def check_device(self, trial: Trial, device: str) -> None:  # noqa: B027  most train anywhere
         """Raise a UsageError where the trial cannot be trained on this kind of device."""

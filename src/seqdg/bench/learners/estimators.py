@@ -124,7 +124,7 @@ class EstimatorLearner(ArrayLearner):
             estimator.fit(x.astype(np.float64), y, **weights)
         return FittedEstimator(estimator, labels, classes)
 
-    def check(self, trial: Trial, task: Task, net: Net) -> None:
+    def check(self, trial: Trial, task: Task, net: Net | None) -> None:
         super().check(trial, task, net)
         rows = len(task.dataset().y)
         if self.most_rows is not None and rows >= self.most_rows:

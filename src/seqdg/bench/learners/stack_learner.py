@@ -92,7 +92,8 @@ class StackLearner(Learner):
         tried = draw_proposals(first, draft.count, fixed=draft.settings, multiples=draft.multiples)
         return [make_candidate(draft.name, candidate, replace(draft.protocol, lr=lr)) for candidate, lr in tried]
 
-    def check(self, trial: Trial, task: Task, net: Net) -> None:
+    def check(self, trial: Trial, task: Task, net: Net | None) -> None:
+        assert net is not None  # as it trains nets
         algorithm, wanted = trial.build_algorithm(), trial.protocol.domains_per_step
         sources = len(trial.protocol.train_domains) or trial.sources
         check_domains_per_step(wanted, sources, f"A step of {trial.short_name}", task.name)
@@ -253,14 +254,11 @@ def build_stack(group: Group, task: Task, device: torch.device, sets_precision: 
     if sets_precision:
         set_precision(first.protocol.precision)
     dtype = first.protocol.dtype
-    some = task.build_net(first.members[0])
+    some = task.find_net(first.members[0])
     net = Net(some.module, first.batchnorm, task.make_loss(first, device)).to(dtype=dtype)
     by_seed = {m.seed: m for trial in group.trials for m in trial.members}  # many differ in settings or domain alone
-    modules = {
-        seed: some.module if seed == first.members[0].seed else task.build_net(member).module
-        for seed, member in by_seed.items()
-    }
-    weights = {seed: _read_weights(module, net.names, dtype) for seed, module in modules.items()}
+    nets = {seed: some if seed == first.members[0].seed else task.find_net(m) for seed, m in by_seed.items()}
+    weights = {seed: _read_weights(built.module, net.names, dtype) for seed, built in nets.items()}
     splits = {(t.held_out, t.seed): t for t in group.trials}  # many differ in settings alone
     rows = {place: split_rows(task.dataset(), t.protocol, t.held_out, t.seed) for place, t in splits.items()}
     begun: dict[tuple[int, int, int], Params] = {}
@@ -270,7 +268,7 @@ def build_stack(group: Group, task: Task, device: torch.device, sets_precision: 
         for member in trial.members
     ]
     each = [member for trials in group.trainings for member in trials[0].members]
-    inputs = task.make_inputs(each, some, device)
+    inputs = task.make_inputs(each, some.normalization, device)
     return Stack(net.to(device), inputs, jobs, compiles=group.compiles, members=first.protocol.members)
 
 
