@@ -178,7 +178,7 @@ def test_checkpoints_go_when_their_group_is_stored_and_stay_while_it_is_not(tmp_
     store = Store.create(tmp_path, "rotated-mnist")
     seen: list[bool] = []
     name = trainer.name_checkpoint(plan.groups[0].key)
-    execute(plan, here, InProcess(), store, show=lambda progress: seen.append((tmp_path / name).exists()))
+    execute(plan, here, InProcess(), store, on_progress=lambda progress: seen.append((tmp_path / name).exists()))
     assert True in seen
     assert files.names(trainer.FOLDER) == []
     data = trainer.encode_snapshot(Snapshot(State(0, 0, {}, {}), []), [plan.trials[0].key], MADE_BY)
@@ -221,7 +221,8 @@ def kill(progress):
     if left is not None and 10 < trainer.read_header(left)["step"] < now:
         os.kill(os.getpid(), signal.SIGKILL)
 
-execute(plan, make_session(Saving(files, 1e-9)), InProcess(), Store.create(files.root, "rotated-mnist"), show=kill)
+store = Store.create(files.root, "rotated-mnist")
+execute(plan, make_session(Saving(files, 1e-9)), InProcess(), store, on_progress=kill)
 """
 
 
@@ -240,7 +241,7 @@ def test_killed_between_checkpoints_a_trial_ends_with_the_same_weights(tmp_path:
     steps: list[int] = []
     store = Store.create(tmp_path, "rotated-mnist")
     plan = make_plan(request, store.finished())
-    execute(plan, here, InProcess(), store, show=lambda p: steps.extend(r.step for r in p.list_running()))
+    execute(plan, here, InProcess(), store, on_progress=lambda p: steps.extend(r.step for r in p.list_running()))
     assert min(s for s in steps if s) >= left, "it went on from its checkpoint"
     whole = train(group)
     assert sorted(map(told, store.records())) == sorted(map(told, whole))

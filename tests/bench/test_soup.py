@@ -283,7 +283,7 @@ def test_an_algorithm_from_a_file_that_nobody_named_is_left_out_and_said_so(run)
     add_copies(run, list_candidates(run, "agg", 0), algorithm="mine")
     said = []
     make_session = lambda name, saving, held_out: Session(TASK, "cpu", saving)  # noqa: E731
-    added = mix_run(run, make_session, say=said.append)
+    added = mix_run(run, make_session, on_message=said.append)
     assert {r.algorithm for r in added} == {"agg(soup)", "agg+sma(soup)"}
     left = "note: mine is left out. mine is not one of seqdg's algorithms. Say where it is: --algorithms FILE.py:mine."
     assert left in said
@@ -309,7 +309,7 @@ def test_candidates_that_left_out_other_rows_are_told_of(run):
     add_copies(run, records[:1], protocol={**records[0].description["protocol"], "validation": 0.3})
     said = []
     make_session = lambda name, saving, held_out: Session(TASK, "cpu", saving)  # noqa: E731
-    added = mix_run(run, make_session, algorithms=["agg"], say=said.append)
+    added = mix_run(run, make_session, algorithms=["agg"], on_message=said.append)
     words = "Candidates of agg left different shares of the sources out for validation (0.2 (random), 0.3 (random))"
     assert sum(words in sentence for sentence in said) == 1
     by_seed = {r.seed: r for r in added}

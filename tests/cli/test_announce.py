@@ -20,10 +20,10 @@ def test_everything_is_said_once_and_before_the_training(monkeypatch, capsys):
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(terminal.time, "time", lambda: clock.now)
     shown: list[float] = []
-    show = make_announcement().wrap(lambda progress: shown.append(progress.share))
+    on_progress = make_announcement().wrap(lambda progress: shown.append(progress.share))
     for now, share in ((0, 0.0), (60, 0.0), (70, 0.01), (72, 0.02), (80, 0.06), (90, 0.12)):
         clock.now = now
-        show(SimpleNamespace(trials=1023, share=share))
+        on_progress(SimpleNamespace(trials=1023, share=share))
     assert shown == [0.0, 0.0, 0.01, 0.02, 0.06, 0.12]
     said = capsys.readouterr().err.splitlines()
     assert said == [
@@ -37,10 +37,10 @@ def test_everything_is_said_once_and_before_the_training(monkeypatch, capsys):
 def test_what_takes_a_moment_is_not_announced(monkeypatch, capsys):
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(terminal.time, "time", lambda: clock.now)
-    show = make_announcement().wrap(lambda progress: None)
+    on_progress = make_announcement().wrap(lambda progress: None)
     for now, share in ((0, 0.0), (1, 0.1), (7, 0.7)):
         clock.now = now
-        show(SimpleNamespace(trials=3, share=share))
+        on_progress(SimpleNamespace(trials=3, share=share))
     assert "This takes" not in capsys.readouterr().err
 
 

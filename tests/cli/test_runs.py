@@ -146,6 +146,6 @@ def test_when_all_is_done_no_time_is_left(monkeypatch, capsys):
     monkeypatch.setattr(execution, "SELDOM", 0.0)
     progress = Progress((), {})
     progress.started -= 100
-    with execution.show_progress("digits") as show:
-        show(progress)
+    with execution.show_progress("digits") as on_progress:
+        on_progress(progress)
     assert capsys.readouterr().err == "digits: 100 %, 0 of 0 trials\n"

@@ -37,7 +37,7 @@ from seqdg.bench.task import Group, Session
 from seqdg.results import FAILED, Record, RunningGroup, RunProgress, estimate_seconds_left, format_duration
 from seqdg.training import FOLDER, Saving, list_versions, name_checkpoint, name_device, read_header
 
-Tell = Callable[[Group, int], None]  # called with a group and how many steps it has taken; 0: it begins
+OnGroupStep = Callable[[Group, int], None]  # called with a group and how many steps it has taken; 0: it begins
 FinishedGroups = Generator[tuple[Group, list[Record]], None, None]
 
 
@@ -47,7 +47,7 @@ class Executor(Protocol):
     @property
     def slots(self) -> int: ...
 
-    def __call__(self, groups: Sequence[Group], session: Session, tell: Tell) -> FinishedGroups: ...
+    def __call__(self, groups: Sequence[Group], session: Session, on_step: OnGroupStep) -> FinishedGroups: ...
 
 
 def train_group(group: Group, session: Session, on_step: Callable[[int], None]) -> list[Record]:
@@ -94,12 +94,12 @@ class InProcess:
 
     slots: int = 1
 
-    def __call__(self, groups: Sequence[Group], session: Session, tell: Tell) -> FinishedGroups:
+    def __call__(self, groups: Sequence[Group], session: Session, on_step: OnGroupStep) -> FinishedGroups:
         threads = torch.get_num_threads()
         try:
             for group in groups:
-                tell(group, 0)
-                yield group, train_group(group, session, partial(tell, group))
+                on_step(group, 0)
+                yield group, train_group(group, session, partial(on_step, group))
         finally:
             torch.set_num_threads(threads)
 
@@ -163,33 +163,33 @@ def execute(
     executor: Executor,
     sink: Sink,
     costs: Mapping[str, float] | None = None,
-    show: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> list[Record]:
     """Run what is missing and hand it to the sink group by group; return the records that failed.
 
     costs: seconds by group, as far as they are known: the longest go first. None: groups run in the order of the plan.
-    show: called with how far the run is.
+    on_progress: called with how far the run is.
     """
     place = {trial.key: g.key for g in (*plan.groups, *plan.missing) for trial in g.trials}
     sink.begin({trial.key: place[trial.key] for trial in plan.trials})
     progress = Progress(plan.missing, costs or {})
 
-    def tell(group: Group, step: int) -> None:
+    def on_step(group: Group, step: int) -> None:
         progress.note_step(group, step)
         if step == 0 or progress.quiet_seconds > NOTED:
             with suppress(UsageError):  # on a full disk it is the next record that counts
                 sink.note(progress.summarize(), progress.list_running())
-        show(progress)
+        on_progress(progress)
 
     failed = []
     groups = plan.missing if costs is None else sort_longest_first(plan.missing, costs)
-    with heed_interrupts_once(), closing(executor(groups, session, tell)) as results:
+    with heed_interrupts_once(), closing(executor(groups, session, on_step)) as results:
         for group, records in results:
             sink.add(records, group.key)
             if isinstance(session.saving.files, Folder):
                 session.saving.files.remove(name_checkpoint(group.key))
             progress.finish_group(group)
-            show(progress)
+            on_progress(progress)
             failed += [r for r in records if r.status == FAILED]
     return failed
 

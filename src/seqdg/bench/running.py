@@ -208,10 +208,10 @@ def run_benchmark(benchmark: str, request: Request, command: str | None = None, 
         predictions=request.save_predictions,
     )
     session = Session(chosen.make_task(request.data, request.allow_partial, request.held_out), device, saving)
-    say = (lambda text: None) if quiet else _say
+    on_message = (lambda text: None) if quiet else _say
     with lock_directory(directory), closing(Store.create(directory, chosen.name)) as store:
         check_versions(store, directory)
-        sink = TrackedStore(store, Exporter(request.log, directory, chosen.name, say), say)
+        sink = TrackedStore(store, Exporter(request.log, directory, chosen.name, on_message), on_message)
         runner = _Runner(chosen, request, session, executor, directory, store, sink, quiet)
         planned = runner.finish(command or request.write_command(benchmark))
     return Results.open(directory).only([trial.key for trial in planned.trials])
@@ -238,7 +238,7 @@ class _Runner:
         with count_files("reading images", self.quiet) as on_progress:
             dataset = task.dataset(on_progress)
         for note in dataset.notes:
-            self.sink.say(f"note: {note}")
+            self.sink.on_message(f"note: {note}")
         seeds = self.benchmark.list_seeds(request)
         first = replace(request, trials=1) if request.reuse else request
         planned = self.benchmark.plan(task, first, session.device, store.finished())
@@ -246,7 +246,7 @@ class _Runner:
         store.set_meta(CLASSES, json.dumps([str(name) for name in dataset.classes]))
         store.set_meta(DOMAINS, json.dumps(list(dataset.domains)))
         for note in dict.fromkeys(n for t in planned.trials for n in find_learner(t.algorithm).caution(t)):
-            self.sink.say(f"note: {note}")
+            self.sink.on_message(f"note: {note}")
         wanted = [trial.description() for trial in planned.trials]
         again = seeds if request.reuse else []
         add_command(store, command, [*wanted, *({**d, "seed": s} for d in wanted for s in again)])
@@ -272,11 +272,13 @@ class _Runner:
             known = time_groups(planned.missing, task, session.device, pace, on_progress)
         if self.request.is_open and is_short([known.get(group.key) for group in planned.missing]):
             executor = InProcess()
-        self.sink.say(_describe(task.title, planned, known, min(executor.slots, len(planned.missing)), self.directory))
+        self.sink.on_message(
+            _describe(task.title, planned, known, min(executor.slots, len(planned.missing)), self.directory)
+        )
         for text in _list_unsaved(planned, finished, session.saving, self.directory):
-            self.sink.say(text)
-        with show_progress(task.name, self.quiet) as show:
-            return execute(planned, session, executor, self.sink, known, show)
+            self.sink.on_message(text)
+        with show_progress(task.name, self.quiet) as on_progress:
+            return execute(planned, session, executor, self.sink, known, on_progress)
 
 
 class TrackedStore:
@@ -286,8 +288,8 @@ class TrackedStore:
     begins.
     """
 
-    def __init__(self, store: Store, exporter: Exporter, say: Callable[[str], None]) -> None:
-        self._store, self._exporter, self.say = store, exporter, say
+    def __init__(self, store: Store, exporter: Exporter, on_message: Callable[[str], None]) -> None:
+        self._store, self._exporter, self.on_message = store, exporter, on_message
 
     def begin(self, planned: Mapping[str, str]) -> None:
         self._store.begin(planned)

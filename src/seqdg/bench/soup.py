@@ -277,7 +277,7 @@ def mix_run(
     size: int = 0,
     criterion: str | None = None,
     command: str = "",
-    say: Callable[[str], None] = lambda text: None,
+    on_message: Callable[[str], None] = lambda text: None,
 ) -> list[Record]:
     """Add the mixtures that a run lacks to its store, and return their records.
 
@@ -295,13 +295,13 @@ def mix_run(
     # A damaged store can only be read, so it is set aside before anything is computed.
     with lock_directory(directory), closing(Store.create(directory, benchmark)) as store:
         names = {shorten(name): name for name in algorithms or ()}
-        records = _list_trained(store.records(), names, say)
+        records = _list_trained(store.records(), names, on_message)
         mixtures = list_mixtures(records, kind, list(names) or None, size, criterion)
         done = store.finished()
         missing = [m for m in mixtures if m.key not in done]
-        say(f"{len(mixtures)} to mix, {len(mixtures) - len(missing)} of them done.")
+        on_message(f"{len(mixtures)} to mix, {len(mixtures) - len(missing)} of them done.")
         for sentence in dict.fromkeys(s for m in mixtures for s in m.cautions):
-            say(f"note: {sentence}")
+            on_message(f"note: {sentence}")
         new: list[Record] = []
         if missing:
             refuse_changed_code(
@@ -322,7 +322,9 @@ def mix_run(
         return new
 
 
-def _list_trained(records: Sequence[Record], names: Mapping[str, str], say: Callable[[str], None]) -> list[Record]:
+def _list_trained(
+    records: Sequence[Record], names: Mapping[str, str], on_message: Callable[[str], None]
+) -> list[Record]:
     """List the records that have weights: those of algorithms, and not of other learners. Where none was named, leave
     out those that are not registered here, or refuse where there are no others."""
     algorithms = {r.algorithm: names.get(r.algorithm, r.algorithm) for r in records if not r.members}
@@ -333,7 +335,7 @@ def _list_trained(records: Sequence[Record], names: Mapping[str, str], say: Call
     elif foreign and not trained:
         raise UsageError(next(iter(foreign.values())))
     for name, problem in foreign.items() if not names else ():
-        say(f"note: {name} is left out. {problem}")
+        on_message(f"note: {name} is left out. {problem}")
     return [r for r in records if r.algorithm in trained]
 
 

@@ -241,7 +241,7 @@ def _collect_trainings(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
 class RowSource(Protocol):
     """Where a task's rows come from."""
 
-    def load(self, progress: ReadProgress | None = None) -> Dataset: ...
+    def load(self, on_progress: ReadProgress | None = None) -> Dataset: ...
 
 
 @dataclass(frozen=True)
@@ -257,9 +257,9 @@ class RowsOnDisk:
     allow_partial: bool = False
     held_out: tuple[str, ...] | None = None  # the domains that will be held out in turn; None: every one
 
-    def load(self, progress: ReadProgress | None = None) -> Dataset:
+    def load(self, on_progress: ReadProgress | None = None) -> Dataset:
         if "_dataset" not in self.__dict__:
-            dataset = load_data(self.table, self.root, self.allow_partial, self.name, progress, self.held_out)
+            dataset = load_data(self.table, self.root, self.allow_partial, self.name, on_progress, self.held_out)
             object.__setattr__(self, "_dataset", dataset)
         loaded: Dataset = self.__dict__["_dataset"]
         return loaded
@@ -274,7 +274,7 @@ class RowsInMemory:
 
     dataset: Dataset
 
-    def load(self, progress: ReadProgress | None = None) -> Dataset:
+    def load(self, on_progress: ReadProgress | None = None) -> Dataset:
         return self.dataset
 
 
@@ -314,8 +314,8 @@ class Task:
     numbers: int | None = None
     title: str = ""
 
-    def dataset(self, progress: ReadProgress | None = None) -> Dataset:
-        return self.rows.load(progress)
+    def dataset(self, on_progress: ReadProgress | None = None) -> Dataset:
+        return self.rows.load(on_progress)
 
     def make_trial(
         self,

@@ -139,7 +139,7 @@ def fit(
     partial = runs or out.with_name(f"{out.name}.partial")
     how: dict[str, Any] = {
         "seeds": seeds, "workers": workers, "executor": executor, "address": address, "runs": partial,
-        "say": announcement.add, "sample_weight": rows.weight,
+        "on_message": announcement.add, "sample_weight": rows.weight,
     }  # fmt: skip
     notes = announcement.notes
     with explain_interruption(partial, "training"):
@@ -221,11 +221,11 @@ def _compare(
     **how: Any,
 ) -> comparing.Comparison:
     settings = comparing.parse_settings_texts(texts, names)
-    with bench.show_progress("comparing") as show, warnings.catch_warnings():
+    with bench.show_progress("comparing") as on_progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", comparing.DoubtfulChoice)  # the comparison prints what they say
         return comparing.compare(
             rows.x, rows.y, rows.domains, names, settings, estimator=template,
-            show=announcement.wrap(show), **how,
+            on_progress=announcement.wrap(on_progress), **how,
         )  # fmt: skip
 
 
@@ -246,9 +246,9 @@ def _fit_one(
     model: estimator.DomainEstimator = template.set_params(algorithm=name, settings=settings or None, lr=rate)
     if not estimate:
         return model.fit(rows.x, rows.y, domains=rows.domains, sample_weight=rows.weight)
-    with bench.show_progress("holding out each domain") as show:
+    with bench.show_progress("holding out each domain") as on_progress:
         model, reason = comparing.fit_and_estimate(
-            rows.x, rows.y, rows.domains, model, show=announcement.wrap(show), workers=workers or 0, **how
+            rows.x, rows.y, rows.domains, model, on_progress=announcement.wrap(on_progress), workers=workers or 0, **how
         )
     if reason:
         say(f"seqdg: no estimate for the next domain: {reason}")
@@ -302,9 +302,9 @@ def predict(
     """
     loaded = estimator.read_model(model, device=training.choose_device(device))
     ids, missing_values = options.split_names(id), options.split_words(na)
-    with bench.count_files("predicting") as progress, options.open_data(data) as path:
+    with bench.count_files("predicting") as on_progress, options.open_data(data) as path:
         tally = estimator.predict_file(
-            loaded, path, out, progress, force=force, ids=ids, na=missing_values, encoding=encoding
+            loaded, path, out, on_progress, force=force, ids=ids, na=missing_values, encoding=encoding
         )
     to_standard = str(out) == "-"
     for note in tally.notes.values():
@@ -408,9 +408,9 @@ def learning_curve(
     parameters: dict[str, Any] = {name: value for name, value in options_of_model.items() if value is not None}
     kind = estimator.DomainRegressor if rows.is_regression else estimator.DomainClassifier
     model = kind(steps=steps, lr=lr, random_state=seed, device=device, **parameters)
-    with bench.show_progress("training") as show:
+    with bench.show_progress("training") as on_progress:
         curve = estimator.learning_curve(
-            model, rows.x, rows.y, rows.domains, seeds=seeds, subsets=subsets, on_progress=show,
+            model, rows.x, rows.y, rows.domains, seeds=seeds, subsets=subsets, on_progress=on_progress,
             workers=comparing.count_workers(device) if workers is None else workers, on_message=say,
             sample_weight=rows.weight,
         )  # fmt: skip
@@ -470,10 +470,10 @@ def importance(
         )  # fmt: skip
     if not isinstance(rows.x, datasets.Frame):
         raise base.UsageError(f"Columns are shuffled, and {data} holds images: give a table.")
-    with bench.count_files("holding out each domain") as show:
+    with bench.count_files("holding out each domain") as on_progress:
         measured = estimator.importance(
             fitted, rows.x, rows.y, rows.domains, columns=options.split_names(columns), repeats=repeats,
-            scoring=scoring, random_state=seed, on_progress=show, sample_weight=rows.weight,
+            scoring=scoring, random_state=seed, on_progress=on_progress, sample_weight=rows.weight,
         )  # fmt: skip
     typer.echo(str(measured), nl=False)
     _write_analysis(out, {"importance": measured.frame(), "by_domain": measured.by_domain()}, measured.figure())

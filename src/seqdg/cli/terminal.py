@@ -72,7 +72,7 @@ class Announcement:
         self.say()
         say(sentence)
 
-    def wrap(self, show: Callable[[bench.Progress], None]) -> Callable[[bench.Progress], None]:
+    def wrap(self, on_progress: Callable[[bench.Progress], None]) -> Callable[[bench.Progress], None]:
         """Return a function that shows how far the training is, and first says how much there is to do."""
 
         def show_and_say(progress: bench.Progress) -> None:
@@ -81,7 +81,7 @@ class Announcement:
                 self.counted = True
                 say(f"{progress.trials} trainings, each domain held out in turn.")
             self._estimate(progress)
-            show(progress)
+            on_progress(progress)
 
         return show_and_say
 

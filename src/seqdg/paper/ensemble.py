@@ -23,14 +23,14 @@ def compute(study: Study) -> Numbers:
     planned = study.benchmark.plan(study.session.task, request, study.session.device)
     sink, taken = MemorySink(), 0
 
-    def tell(progress: Progress) -> None:
+    def on_progress(progress: Progress) -> None:
         nonlocal taken
         now = round(progress.share * planned.work)
         study.on_progress(now - taken)
         taken = now
 
     try:
-        execute(planned, study.session, study.executor, sink, show=tell)
+        execute(planned, study.session, study.executor, sink, on_progress=on_progress)
     except TrainingFailed as error:
         raise UsageError(f"A trial of {error.record.algorithm} failed: {error.reason}") from None
     cells = summarize(select_outcomes([sink.records[trial.key] for trial in planned.trials]))

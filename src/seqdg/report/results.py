@@ -372,7 +372,10 @@ PAUSE = 2.0  # seconds between two looks, of the page too
 
 
 def watch_run(
-    directories: Sequence[Path], write: Callable[[Results, str], Path], say: Callable[[str], None], pause: float = PAUSE
+    directories: Sequence[Path],
+    write: Callable[[Results, str], Path],
+    on_message: Callable[[str], None],
+    pause: float = PAUSE,
 ) -> Path:
     """Write the report whenever a trial has finished, until no run writes to the directories, or until Ctrl-C.
 
@@ -380,7 +383,7 @@ def watch_run(
 
     write: writes the page as the version that it is given, and returns its path; the last has none.
     """
-    results, version, path = _wait_for_run(directories, say, pause), "", None
+    results, version, path = _wait_for_run(directories, on_message, pause), "", None
     try:
         while any(map(stored.is_locked, directories)):
             now = results.describe_progress()
@@ -390,7 +393,7 @@ def watch_run(
                 results = Results.open(*directories)
                 path, version = write(results, now), now
                 _note_version(path, version)
-                say(f"{path}  {now}")
+                on_message(f"{path}  {now}")
             time.sleep(pause)
     except KeyboardInterrupt:
         pass
@@ -405,7 +408,7 @@ def watch_run(
     return last
 
 
-def _wait_for_run(directories: Sequence[Path], say: Callable[[str], None], pause: float) -> Results:
+def _wait_for_run(directories: Sequence[Path], on_message: Callable[[str], None], pause: float) -> Results:
     """Open the runs when all of them have begun."""
     has_said = False
     while True:
@@ -415,7 +418,7 @@ def _wait_for_run(directories: Sequence[Path], say: Callable[[str], None], pause
             if not any(stored.is_locked(d) or not d.exists() for d in directories):
                 raise
         if not has_said:
-            say(f"Waiting for a run to begin in {' and '.join(map(str, directories))}; Ctrl-C ends it.")
+            on_message(f"Waiting for a run to begin in {' and '.join(map(str, directories))}; Ctrl-C ends it.")
             has_said = True
         time.sleep(pause)
 

@@ -214,9 +214,11 @@ class Exporter:
     """Writes trials and the table of a run to these tools. One that fails is left out from then on: training goes on,
     and the next run makes up for it."""
 
-    def __init__(self, names: Sequence[str], directory: Path, benchmark: str, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, names: Sequence[str], directory: Path, benchmark: str, on_message: Callable[[str], None]
+    ) -> None:
         self._tools = {name: _open_tool(name, directory, benchmark) for name in names}
-        self._table, self._say = f"{directory.resolve().name}-{TABLE}", say
+        self._table, self._on_message = f"{directory.resolve().name}-{TABLE}", on_message
         self._file = directory / "exported.txt"
         self._exported = set(self._file.read_text().splitlines()) if self._file.is_file() else set()
 
@@ -236,7 +238,7 @@ class Exporter:
         try:
             sheet = build_sheet(records, rule, find_usual_criterion_in(records))
         except UsageError as error:  # nothing is finished, or the rule has nothing to choose by
-            self._say(f"note: no table is logged: {error}")
+            self._on_message(f"note: no table is logged: {error}")
             return
         averages = {c.algorithm: c.mean for c in sheet.cells if c.held_out == AVERAGE}
         rows = [(0, f"average/{name}", mean) for name, mean in averages.items() if mean is not None]
@@ -251,7 +253,7 @@ class Exporter:
                 tool.write(export)
             except Exception as error:
                 del self._tools[name]
-                self._say(
+                self._on_message(
                     f"note: nothing more is logged to {tool.title} ({type(error).__name__}: {error}). The run "
                     "goes on; the same command later logs what is missing."
                 )

@@ -156,8 +156,8 @@ class PartRunner:
         """Search, choose, and run the trials; return the records that failed."""
         benchmark = make_benchmark(self.part, self.where.data)
         task = benchmark.make_task(self.where.data, held_out=self.part.held_out or None)
-        with bench.count_files("reading images") as progress:
-            dataset = task.dataset(progress)
+        with bench.count_files("reading images") as on_progress:
+            dataset = task.dataset(on_progress)
         for store in self.stores.values():
             store.set_meta(results.CLASSES, json.dumps([str(name) for name in dataset.classes]))
             store.set_meta(results.DOMAINS, json.dumps(list(dataset.domains)))
@@ -193,8 +193,8 @@ class PartRunner:
         bench.remove_checkpoints(files, finished)
         saving = Saving(files=files, checkpoint=CHECKPOINT, digests=False, criteria=(CRITERION,))
         session = bench.Session(task, self.device, saving)
-        with bench.show_progress(self.part.name) as show:
-            return bench.execute(planned, session, self.executor, sink, show=show)
+        with bench.show_progress(self.part.name) as on_progress:
+            return bench.execute(planned, session, self.executor, sink, on_progress=on_progress)
 
 
 @dataclass(frozen=True)

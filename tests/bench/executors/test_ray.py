@@ -153,7 +153,7 @@ plan = make_plan(Request(algorithms=["agg", "fo-s-mldg", "mldg"], held_out=["0"]
 store = Store.create(Path(sys.argv[1]), "rotated-mnist")
 executor, _ = executors.connect(3, None, None, "cpu")
 try:
-    execute(plan, make_session(), executor, store, show=interrupt)
+    execute(plan, make_session(), executor, store, on_progress=interrupt)
 except KeyboardInterrupt:
     print(f"{len(store.finished())} of {len(plan.trials)}, Ray is there: {ray.is_initialized()}")
 """

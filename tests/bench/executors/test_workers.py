@@ -30,11 +30,13 @@ REQUEST = Request(algorithms=["agg", "fo-s-mldg", "s-mldg"], held_out=["0", "75"
 
 
 def run(
-    folder: Path, executor: Executor, request: Request = REQUEST, show=lambda progress: None
+    folder: Path, executor: Executor, request: Request = REQUEST, on_progress=lambda progress: None
 ) -> tuple[list[Record], list[Record]]:
     """All records, without what the clock says, and those that failed."""
     store = Store.create(folder, "rotated-mnist")
-    failed = execute(make_plan(request), make_session(Saving(Folder(folder), 1e-9)), executor, store, show=show)
+    failed = execute(
+        make_plan(request), make_session(Saving(Folder(folder), 1e-9)), executor, store, on_progress=on_progress
+    )
     return without_clock(store.records()), failed
 
 
@@ -67,7 +69,7 @@ def test_workers_and_one_process_give_the_same_bits_though_a_worker_is_killed(
             killed.append(victim.pid or 0)
 
     store = Store.create(tmp_path, "rotated-mnist")
-    assert not execute(make_plan(REQUEST), session, executor, store, show=kill)
+    assert not execute(make_plan(REQUEST), session, executor, store, on_progress=kill)
     records = without_clock(store.records())
     assert killed
     assert records == expected

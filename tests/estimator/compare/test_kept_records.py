@@ -27,7 +27,7 @@ def compared(hospitals, runs=None, stop_after=None, says=None, **how):
     """Compare two algorithms; stop after so many groups."""
     finished = set()
 
-    def show(progress):
+    def on_progress(progress):
         finished.add(progress.trials_done)
         if stop_after is not None and len(finished) > stop_after:
             raise KeyboardInterrupt
@@ -37,7 +37,16 @@ def compared(hospitals, runs=None, stop_after=None, says=None, **how):
     said = [] if says is None else says
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return seqdg.compare(*hospitals, names, estimator=model, seeds=1, runs=runs, say=said.append, show=show, **how)
+        return seqdg.compare(
+            *hospitals,
+            names,
+            estimator=model,
+            seeds=1,
+            runs=runs,
+            on_message=said.append,
+            on_progress=on_progress,
+            **how,
+        )
 
 
 def count_kept(directory):

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from seqdg.base import UsageError, count_cores
-from seqdg.bench.execution import FinishedGroups, Tell, record_failure, train_group
+from seqdg.bench.execution import FinishedGroups, OnGroupStep, record_failure, train_group
 from seqdg.bench.executors.workers import ATTEMPTS, PATIENCE, Warned, describe_warning
 from seqdg.bench.task import Group, RowsInMemory, Session
 from seqdg.data import Dataset
@@ -48,12 +48,12 @@ class OnRay:
     gpus: float = 0.0
     most: int | None = None
 
-    def __call__(self, groups: Collection[Group], session: Session, tell: Tell) -> FinishedGroups:
+    def __call__(self, groups: Collection[Group], session: Session, on_step: OnGroupStep) -> FinishedGroups:
         with redirect_stdout(sys.stderr):  # Ray prints about dead workers on stdout, where tables go
-            yield from self._run_groups(deque((group, 1) for group in groups), session, tell)
+            yield from self._run_groups(deque((group, 1) for group in groups), session, on_step)
 
-    def _run_groups(self, waiting: deque[tuple[Group, int]], session: Session, tell: Tell) -> FinishedGroups:
-        driver = _Driver(session, tell, self.gpus)
+    def _run_groups(self, waiting: deque[tuple[Group, int]], session: Session, on_step: OnGroupStep) -> FinishedGroups:
+        driver = _Driver(session, on_step, self.gpus)
         try:
             while waiting or driver.under_way:
                 while waiting and (self.most is None or len(driver.under_way) < self.most):
@@ -137,8 +137,8 @@ def _import_ray() -> Any:
 class _Driver:
     """The one side that knows the run directory."""
 
-    def __init__(self, session: Session, tell: Tell, gpus: float) -> None:
-        self.ray, self.session, self.tell = _import_ray(), session, tell
+    def __init__(self, session: Session, on_step: OnGroupStep, gpus: float) -> None:
+        self.ray, self.session, self.on_step = _import_ray(), session, on_step
         here = self.ray.get_runtime_context().get_node_id()
         stays = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
         self.mailbox = self.ray.remote(num_cpus=0, scheduling_strategy=stays)(_Mailbox).remote()
@@ -189,7 +189,7 @@ class _Driver:
                 content.show()
             elif isinstance(content, int):
                 self.begun.add(name)
-                self.tell(self.groups[name], content)
+                self.on_step(self.groups[name], content)
 
     def stop(self) -> list[tuple[Group, list[Record]]]:
         """Have busy workers stop, which have a moment to send a checkpoint, and leave Ray. Return the groups that have

@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, NamedTuple, Union
 
 if TYPE_CHECKING:
-    from seqdg.bench.execution import FinishedGroups, Tell
+    from seqdg.bench.execution import FinishedGroups, OnGroupStep
     from seqdg.bench.task import Group, Session
     from seqdg.results import Record
 
@@ -39,7 +39,7 @@ class Workers:
     slots: int
     devices: tuple[str, ...] = ()
 
-    def __call__(self, groups: Collection[Group], session: Session, tell: Tell) -> FinishedGroups:
+    def __call__(self, groups: Collection[Group], session: Session, on_step: OnGroupStep) -> FinishedGroups:
         crew: list[_Worker] = []
         waiting: Waiting = deque((group, 1) for group in groups)
         try:
@@ -47,12 +47,12 @@ class Workers:
             while True:
                 for worker in crew:
                     if (begun := _hand_out(worker, waiting)) is not None:
-                        tell(begun, 0)
+                        on_step(begun, 0)
                 busy: dict[object, _Worker] = {worker.pipe: worker for worker in crew if worker.group is not None}
                 if not busy:
                     return
                 for pipe in wait([worker.pipe for worker in crew if worker.group is not None]):
-                    yield from _receive(busy[pipe], waiting, tell)
+                    yield from _receive(busy[pipe], waiting, on_step)
         except KeyboardInterrupt:
             yield from _dismiss(crew)
             raise
@@ -120,7 +120,7 @@ def _block_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _receive(worker: _Worker, waiting: Waiting, tell: Tell) -> FinishedGroups:
+def _receive(worker: _Worker, waiting: Waiting, on_step: OnGroupStep) -> FinishedGroups:
     """Receive from a worker the number of its steps, its records or a warning, or notice that it is dead.
 
     It has its next group before its records are stored, so that it does not wait for that. All else comes after: what
@@ -147,13 +147,13 @@ def _receive(worker: _Worker, waiting: Waiting, tell: Tell) -> FinishedGroups:
     if isinstance(message, Warned):
         message.show()
     elif isinstance(message, int):
-        tell(group, message)
+        on_step(group, message)
     else:
         worker.group = None
         begun = _hand_out(worker, waiting)
         yield group, message
         if begun is not None:
-            tell(begun, 0)
+            on_step(begun, 0)
 
 
 def _describe_death(worker: _Worker) -> str:

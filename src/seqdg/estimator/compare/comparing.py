@@ -97,12 +97,12 @@ def compare(
     baseline: str | None = BASELINE,
     refit: bool = True,
     workers: int | None = 0,
-    show: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
     members: int | None = None,
     executor: str = "local",
     address: str | None = None,
     runs: str | Path | None = None,
-    say: Callable[[str], None] = lambda sentence: None,
+    on_message: Callable[[str], None] = lambda sentence: None,
     nested: bool | None = None,
     sample_weight: Any = None,
     groups: Any = None,
@@ -150,7 +150,7 @@ def compare(
     workers : int, optional, default 0
         Processes to train in; 0 is this one, None is one per core. A script that asks for more needs
         `if __name__ == "__main__":`.
-    show : callable, optional
+    on_progress : callable, optional
         Called with the `Progress` as trainings finish.
     members : int, optional
         How many networks predict together, in every trial; by default as many as the estimator says: 4 for a table.
@@ -159,7 +159,7 @@ def compare(
     runs : str or Path, optional
         A directory that keeps what is trained. After an interruption the same call goes on from there, to the same
         result, bit for bit; other data or options start anew.
-    say : callable, optional
+    on_message : callable, optional
         Called with sentences on what the directory held.
     nested : bool, optional
         Hold out pairs of domains, so that a choice that is judged on a domain has seen nothing of it. By default up to
@@ -208,7 +208,7 @@ def compare(
     whole = make_user_data(X, y, domains, recipe, keep_missing=True, sample_weight=sample_weight)
     _check_data(whole, recipe)
     within, trials = any(map(looks_at_held_out, (select, *rules))), range(recipe.seed, recipe.seed + seeds)
-    sweep = Sweep(whole, adapt_recipe(recipe, whole.dataset), trials, within, show=show)
+    sweep = Sweep(whole, adapt_recipe(recipe, whole.dataset), trials, within, on_progress=on_progress)
     learners, notes = choose_learners(candidates, baseline, sweep, None if budget is None else MOST_ROWS)
     names = list(learners)
     searches = make_searches(learners, settings or {}, search, sampler, sweep.recipe)
@@ -231,14 +231,14 @@ def compare(
         choosing = select, criterion, tuple(rules), baseline, sweep.nested, minutes
         codes = [read_code(name, learner) for name, learner in learners.items()]
         how = [names, settings, search, sampler, seeds, *choosing, *filter(None, codes)]
-        sweep.sink = KeptRecords(Path(runs), identify_comparison(sweep.user_data, sweep.recipe, how), say)
+        sweep.sink = KeptRecords(Path(runs), identify_comparison(sweep.user_data, sweep.recipe, how), on_message)
     left_out: dict[str, str] = {}
     try:
         if budget is None:
             sweep.run(searches, targets, select)
         else:
             count = len(whole.dataset.y)
-            left_out = run_within(budget, sweep, learners, searches, targets, select, count, say)
+            left_out = run_within(budget, sweep, learners, searches, targets, select, count, on_message)
     finally:
         sweep.sink.close()
     notes = [*whole.dataset.notes, *notes, *note_left_out(left_out)]
@@ -256,11 +256,11 @@ def fit_and_estimate(
     *,
     seeds: int = 3,
     workers: int = 0,
-    show: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
     executor: str = "local",
     address: str | None = None,
     runs: str | Path | None = None,
-    say: Callable[[str], None] = lambda sentence: None,
+    on_message: Callable[[str], None] = lambda sentence: None,
     sample_weight: Any = None,
 ) -> tuple[DomainEstimator, str]:
     """Fit an estimator as it is, and hold out each domain in turn to say what to expect of it.
@@ -273,8 +273,8 @@ def fit_and_estimate(
     try:
         comparison = compare(
             X, y, domains, [estimator.algorithm if own else recipe.name], settings, estimator=estimator, seeds=seeds,
-            rules=(SOURCE_VAL,), nested=False, baseline=None, workers=workers, show=show, executor=executor,
-            address=address, runs=runs, say=say, sample_weight=sample_weight,
+            rules=(SOURCE_VAL,), nested=False, baseline=None, workers=workers, on_progress=on_progress,
+            executor=executor, address=address, runs=runs, on_message=on_message, sample_weight=sample_weight,
         )  # fmt: skip
     except UsageError as error:
         return estimator.fit(X, y, domains=domains, sample_weight=sample_weight), str(error)

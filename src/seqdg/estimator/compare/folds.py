@@ -113,7 +113,7 @@ class Sweep:
     seeds: range
     within: bool  # whether to run what leave-one-out within the sources needs
     executor: Executor = field(default_factory=InProcess)
-    show: Callable[[Progress], None] = lambda progress: None
+    on_progress: Callable[[Progress], None] = lambda progress: None
     nested: bool = True  # whether that holds out the target too, in pairs
     order: Sequence[str] = ()  # names of candidates, where they are trained in this order
     tried: dict[Target, list[Contender]] = field(default_factory=dict)
@@ -310,7 +310,7 @@ class Sweep:
             rank = {name: i for i, name in enumerate(self.order)}
             plan = replace(plan, missing=tuple(sorted(plan.missing, key=lambda g: rank[g.trials[0].algorithm])))
         session = Session(self.task, self.recipe.device, self.sink.saving)
-        execute(plan, session, self.executor, self.sink, show=self.show)
+        execute(plan, session, self.executor, self.sink, on_progress=self.on_progress)
 
 
 def _relabel(record: Record, label: str) -> Record:
@@ -369,14 +369,14 @@ def run_within(
     targets: Sequence[Target],
     rule: str,
     rows: int,
-    say: Callable[[str], None] = lambda sentence: None,
+    on_message: Callable[[str], None] = lambda sentence: None,
 ) -> dict[str, str]:
     """Run the searches, the cheapest first, until the time is over; return why candidates were left out, by name.
 
     The first always runs to its end, so that there is a model. rows: that the winner will be fitted to.
-    say: called with the order in which they are tried.
+    on_message: called with the order in which they are tried.
     """
-    rounds, show, begun, stopped = list_rounds(learners), sweep.show, set[str](), False
+    rounds, on_progress, begun, stopped = list_rounds(learners), sweep.on_progress, set[str](), False
     first, order = rounds[0], [name for names in rounds for name in names]
 
     def stop_when_over(*signal_and_frame: Any) -> None:
@@ -388,14 +388,14 @@ def run_within(
     def watch(progress: Progress) -> None:
         begun.update(group.algorithm for group in progress.list_running())
         progress.limit = max(0.0, budget.left)
-        show(progress)
+        on_progress(progress)
         stop_when_over()
 
-    say(f"Trying, the cheapest first: {', '.join(order)}.")
-    sweep.show, sweep.order = watch, order
+    on_message(f"Trying, the cheapest first: {', '.join(order)}.")
+    sweep.on_progress, sweep.order = watch, order
     with suppress(OutOfTime), _call_at_end(budget, stop_when_over):
         sweep.run({name: searches[name] for name in order}, targets, rule)
-    sweep.show = show
+    sweep.on_progress = on_progress
     left_out: dict[str, str] = {}
     for names in rounds:
         why = "no time was left" if begun.isdisjoint(names) else "not done in time"
@@ -451,7 +451,9 @@ def note_left_out(left_out: Mapping[str, str]) -> list[str]:
 class KeptRecords(MemorySink):
     """A sink in memory whose records also go to a store, group by group. It begins with those that the store has."""
 
-    def __init__(self, directory: Path, identity: str, say: Callable[[str], None] = lambda sentence: None) -> None:
+    def __init__(
+        self, directory: Path, identity: str, on_message: Callable[[str], None] = lambda sentence: None
+    ) -> None:
         """Open the directory, or make it. identity: what the records depend on; those of another are removed."""
         super().__init__()
         self._open = ExitStack()
@@ -460,7 +462,7 @@ class KeptRecords(MemorySink):
             with closing(Store.open(directory)) as store:
                 is_other = store.meta(IDENTITY) != identity
             if is_other:
-                say(f"What was trained in {directory} was of other data, options or code: starting anew.")
+                on_message(f"What was trained in {directory} was of other data, options or code: starting anew.")
                 _remove_files(directory)
         self.store = Store.create(directory, NAME)
         self._open.callback(self.store.close)
@@ -472,7 +474,7 @@ class KeptRecords(MemorySink):
         self.records = {r.key: r for r in known}
         remove_checkpoints(files, self.records)
         if self.records:
-            say(f"Going on from {count_things(len(self.records), 'training')} that {directory} holds.")
+            on_message(f"Going on from {count_things(len(self.records), 'training')} that {directory} holds.")
 
     def begin(self, planned: Mapping[str, str]) -> None:
         self.store.begin(planned)
