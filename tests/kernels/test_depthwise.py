@@ -9,7 +9,7 @@ from torch.func import grad_and_value
 from torch.nn.functional import conv2d
 
 from seqdg.kernels import convolution
-from seqdg.kernels.geometry import Depthwise, find_depthwise, lay_out_by_place, pad_same
+from seqdg.kernels.geometry import Depthwise, find_depthwise, lay_out_by_position, pad_same
 from seqdg.nets import Net
 from seqdg.nets.backbones import Block, efficientnet_lite0
 
@@ -125,7 +125,7 @@ def test_shift_rest_and_activation(triton, case, act, added):
     y = convolve_by_torch(x.double(), w.double(), geometry)
     shift, rest = draw(24, seed=3), draw(*y.shape, seed=4) if added else None
     want = convolution.add_and_activate(y + shift.reshape(-1, 1, 1), rest, convolution.ACTIVATIONS[act])
-    got = windows.convolve(x, lay_out_by_place(w), shape, shift, rest, act)
+    got = windows.convolve(x, lay_out_by_position(w), shape, shift, rest, act)
     torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
 
 

@@ -71,8 +71,8 @@ def select_weights(params: Params, episode: Episode, i: int) -> Params:
 
 def replace_met(values: Tensor, new: Tensor, domain: Tensor) -> Tensor:
     """Return (source, ...) the values, with new ones (domain, ...) of the sources that these domains are."""
-    place = domain.reshape(-1, *(1,) * (values.dim() - 1)).expand(new.shape)
-    return values.scatter(0, place, new.to(values.dtype))
+    index = domain.reshape(-1, *(1,) * (values.dim() - 1)).expand(new.shape)
+    return values.scatter(0, index, new.to(values.dtype))
 
 
 def count_sources(params: Params) -> int:

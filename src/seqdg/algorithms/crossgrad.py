@@ -90,12 +90,12 @@ class CrossGrad(Algorithm):
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
         """One pass over the inputs gives the gradients of the weights and those that the other net's inputs follow."""
         (label, domain), x = self._define_losses(net, episode), episode.x
-        own, other = tree.without_prefix(params, "domain."), tree.select_prefix(params, "domain.")
-        (of_label, from_label), label_there = grad_and_value(label, argnums=(0, 1))(own, x)
-        (of_domain, from_domain), domain_there = grad_and_value(domain, argnums=(0, 1))(other, x)
+        label_params, domain_params = tree.without_prefix(params, "domain."), tree.select_prefix(params, "domain.")
+        (of_label, from_label), label_there = grad_and_value(label, argnums=(0, 1))(label_params, x)
+        (of_domain, from_domain), domain_there = grad_and_value(domain, argnums=(0, 1))(domain_params, x)
         moved = self.move(x, from_domain, self.epsilon_label), self.move(x, from_label, self.epsilon_domain)
-        label_on, label_value = grad_and_value(label)(own, moved[0])
-        domain_on, domain_value = grad_and_value(domain)(other, moved[1])
+        label_on, label_value = grad_and_value(label)(label_params, moved[0])
+        domain_on, domain_value = grad_and_value(domain)(domain_params, moved[1])
         direction = {
             **tree.mix(of_label, label_on, self.alpha_label), **tree.mix(of_domain, domain_on, self.alpha_domain)
         }  # fmt: skip

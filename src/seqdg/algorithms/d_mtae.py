@@ -77,7 +77,7 @@ class DMTAE(Algorithm):
 class LearnCode(Algorithm):
     """The first stage."""
 
-    of: DMTAE
+    method: DMTAE
     trains_head: ClassVar[bool] = False
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
@@ -88,12 +88,12 @@ class LearnCode(Algorithm):
         """Return the mean squared error of all that is restored."""
         decoders = branches.order_copies(params, episode.domain)
         x = layers.flatten_input(episode.x, decoders["decoder.bias"].shape[1], "D-MTAE")
-        kept = noise.uniform(episode.key, episode.x.shape, x.dtype) >= self.of.corruption
+        kept = noise.uniform(episode.key, episode.x.shape, x.dtype) >= self.method.corruption
         code = net.domain_features(params, episode._replace(x=episode.x * kept.to(x.dtype))).flatten(0, 1)
         restored = vmap(lambda decoder: layers.linear(decoder, "decoder.", code))(decoders)  # (domain, row, width)
         pairs = weigh_pairs(episode.y).to(x.dtype)  # (domain, row, batch)
         error = pairs.sum(-1, keepdim=True) * restored**2 - 2.0 * restored * (pairs @ x) + pairs @ x**2
-        return self.of.weight * error.mean()
+        return self.method.weight * error.mean()
 
 
 def weigh_pairs(y: Tensor) -> Tensor:
@@ -102,5 +102,5 @@ def weigh_pairs(y: Tensor) -> Tensor:
     domains, batch = y.shape
     alike = (y.flatten().unsqueeze(1) == y.flatten()).reshape(-1, domains, batch).movedim(1, 0)
     itself = torch.eye(domains * batch, device=y.device).reshape(-1, domains, batch).movedim(1, 0)
-    own = itself.sum(-1, keepdim=True)
-    return own * itself + (1.0 - own) * alike / alike.sum(-1, keepdim=True).clamp_min(1)
+    is_own = itself.sum(-1, keepdim=True)
+    return is_own * itself + (1.0 - is_own) * alike / alike.sum(-1, keepdim=True).clamp_min(1)

@@ -92,7 +92,7 @@ class MetaReg(Algorithm):
 class LearnRegularizer(Algorithm):
     """The first stage."""
 
-    of: MetaReg
+    method: MetaReg
     trains_head: ClassVar[bool] = False
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
@@ -107,7 +107,7 @@ class LearnRegularizer(Algorithm):
         direction = {name: d / episode.domains if name.startswith("task.") else d for name, d in direction.items()}
         phi = tree.under_prefix(params, "phi.")
         learned = grad(lambda p: self.judge(net, params, episode, z, p))(phi)
-        phi_direction = tree.with_prefix(tree.scale(learned, self.of.meta_rate), "phi.")
+        phi_direction = tree.with_prefix(tree.scale(learned, self.method.meta_rate), "phi.")
         return {**direction, **phi_direction}, value / episode.domains
 
     def judge(self, net: Net, params: Params, episode: Episode, z: Tensor, phi: Params) -> Tensor:
@@ -115,7 +115,7 @@ class LearnRegularizer(Algorithm):
 
         z: (domain, batch, feature) the features of the episode.
         """
-        y, count = episode.y[0], self.of.inner_steps
+        y, count = episode.y[0], self.method.inner_steps
         if len(y) < count:
             raise UsageError(
                 f"MetaReg makes inner_steps = {count} steps, each on rows of its own, but a minibatch has {len(y)}: "
@@ -128,7 +128,7 @@ class LearnRegularizer(Algorithm):
             def penalized(h: Params, rows: Tensor = rows, labels: Tensor = labels) -> Tensor:
                 return net.criterion(net.head(h, rows), labels) + weighted_l1(used, h)
 
-            head = tree.add(head, grad(penalized)(head), -self.of.alpha)
+            head = tree.add(head, grad(penalized)(head), -self.method.alpha)
         return net.criterion(net.head(head, z[1]), episode.y[1])
 
 

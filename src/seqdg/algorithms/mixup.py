@@ -63,8 +63,8 @@ def judge_both(criterion: Criterion, is_regression: bool = False) -> Criterion:
     def judge(logits: Tensor, labels: Tensor) -> Tensor:
         share, count = labels[0, -1], labels.shape[-1] // 2
         first, second = labels[:, :count], labels[:, count : 2 * count]
-        own, other = (criterion(logits, read(y)) for y in (first, second))
-        return share * own + (1 - share) * other
+        row_loss, partner_loss = (criterion(logits, read(y)) for y in (first, second))
+        return share * row_loss + (1 - share) * partner_loss
 
     def read(y: Tensor) -> Tensor:
         if y.shape[-1] > 1:

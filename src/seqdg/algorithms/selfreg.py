@@ -89,8 +89,8 @@ def project(params: Params, rows: Tensor) -> Tensor:
 def draw_partners(key: Tensor, y: Tensor) -> Tensor:
     """Return (row, row) a permutation, as a matrix, that is uniform among those which keep every label."""
     rows = len(y)
-    places = torch.arange(rows, device=y.device)
+    indices = torch.arange(rows, device=y.device)
     chance = noise.uniform(key, (rows,), torch.float64).argsort().argsort()
-    there, here = (y * rows + chance).argsort(), (y * rows + places).argsort()  # both list the rows class by class
+    there, here = (y * rows + chance).argsort(), (y * rows + indices).argsort()  # both list the rows class by class
     partner = there.index_select(0, here.argsort())
-    return partner.unsqueeze(1) == places
+    return partner.unsqueeze(1) == indices

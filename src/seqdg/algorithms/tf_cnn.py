@@ -61,9 +61,9 @@ class TFCNN(Algorithm):
         copies = {}
         for name, factors in group_factors(params).items():
             sources = len(factors["0"]) - 1
-            own = episode.domain.unsqueeze(1) == torch.arange(sources, device=episode.domain.device)
+            is_source = episode.domain.unsqueeze(1) == torch.arange(sources, device=episode.domain.device)
             slices = factors["0"].narrow(0, 0, sources), factors["0"].narrow(0, sources, 1)
-            copies[name] = multiply(factors, own.to(slices[0].dtype) @ slices[0] + slices[1])
+            copies[name] = multiply(factors, is_source.to(slices[0].dtype) @ slices[0] + slices[1])
         return branches.compute_losses(net, tree.without_prefix(params, PREFIX), copies, episode).mean()
 
     def deploy(self, params: Params, memory: Params) -> Params:

@@ -261,8 +261,8 @@ class Benchmark:
         training = {k: v for k, v in table.items() if k in TRAINING}
         asked = {"steps": request.steps, "precision": request.precision}
         protocol = _read_protocol(self.protocol, training, f"[algorithms.{shorten(name)}] of {self.name}")
-        given = _parse_training({k: v for k, v in settings.items() if k in TRAINING})
-        protocol = replace(protocol, **{**given, **{k: v for k, v in asked.items() if v is not None}})
+        parsed = _parse_training({k: v for k, v in settings.items() if k in TRAINING})
+        protocol = replace(protocol, **{**parsed, **{k: v for k, v in asked.items() if v is not None}})
         multiples = (self.lr_search[0], self.lr_search[1])
         return learner.propose(Draft(name, protocol, table, settings, request.search, multiples, sources, shape))
 
@@ -313,9 +313,9 @@ def _read(name: str, content: Mapping[str, Any]) -> Benchmark:
     def split(part: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """Split a table into the benchmark's fields and what remains."""
         table = dict(read_value(content[part], "table", f"[{part}] of {name}"))
-        place = f"the [{part}] table of {name}"
+        location = f"the [{part}] table of {name}"
         kinds = {k: kind for k, kind in FIELDS[part].items() if k in table}
-        taken = {k: read_value(table.pop(k), kind, f"'{k}' in {place}") for k, kind in kinds.items()}
+        taken = {k: read_value(table.pop(k), kind, f"'{k}' in {location}") for k, kind in kinds.items()}
         return taken, table
 
     (about_net, net), (about_trials, protocol) = split("net"), split("protocol")
@@ -335,15 +335,15 @@ def _read(name: str, content: Mapping[str, Any]) -> Benchmark:
 
 
 def _read_net(benchmark: str, table: dict[str, Any]) -> NetSpec:
-    place = f"the [net] table of {benchmark}"
-    values = read_fields(NetSpec, table, place, also=tuple(FIELDS["net"]))
+    location = f"the [net] table of {benchmark}"
+    values = read_fields(NetSpec, table, location, also=tuple(FIELDS["net"]))
     if "name" not in values:
-        raise UsageError(f"There is no name in {place}. Choose one of: {', '.join(NET_NAMES)}, timm:NAME.")
+        raise UsageError(f"There is no name in {location}. Choose one of: {', '.join(NET_NAMES)}, timm:NAME.")
     return NetSpec(**{"dropout": get_published_dropout(values["name"]), **values})
 
 
-def _read_protocol(protocol: Protocol, table: Mapping[str, Any], place: str) -> Protocol:
-    return replace(protocol, **read_fields(Protocol, table, place, also=tuple(FIELDS["protocol"])))
+def _read_protocol(protocol: Protocol, table: Mapping[str, Any], location: str) -> Protocol:
+    return replace(protocol, **read_fields(Protocol, table, location, also=tuple(FIELDS["protocol"])))
 
 
 def _read_tables(name: str, tables: Any) -> dict[str, Mapping[str, Any]]:
@@ -369,7 +369,7 @@ def split_settings(texts: Sequence[str], algorithms: Sequence[str]) -> dict[str,
     """
     inner = {shorten(name): list_inner_names(name) for name in algorithms}
     known = dict.fromkeys(part for parts in inner.values() for part in parts)
-    given: dict[str, dict[str, str]] = {}
+    by_algorithm: dict[str, dict[str, str]] = {}
     for text in texts:
         where, equals, value = text.partition("=")
         algorithm, dot, name = where.rpartition(".")
@@ -377,8 +377,8 @@ def split_settings(texts: Sequence[str], algorithms: Sequence[str]) -> dict[str,
             raise UsageError(f"A setting is written algorithm.setting=value, not '{text}'.")
         if algorithm not in known:
             raise unknown("algorithm", algorithm, known, owner="This run")
-        given.setdefault(algorithm, {})[name] = value
+        by_algorithm.setdefault(algorithm, {})[name] = value
     return {
-        short: {name: value for part in parts for name, value in given.get(part, {}).items()}
+        short: {name: value for part in parts for name, value in by_algorithm.get(part, {}).items()}
         for short, parts in inner.items()
     }

@@ -170,8 +170,8 @@ def execute(
     costs: seconds by group, as far as they are known: the longest go first. None: groups run in the order of the plan.
     on_progress: called with how far the run is.
     """
-    place = {trial.key: g.key for g in (*plan.groups, *plan.missing) for trial in g.trials}
-    sink.begin({trial.key: place[trial.key] for trial in plan.trials})
+    group_keys = {trial.key: g.key for g in (*plan.groups, *plan.missing) for trial in g.trials}
+    sink.begin({trial.key: group_keys[trial.key] for trial in plan.trials})
     progress = Progress(plan.missing, costs or {})
 
     def on_step(group: Group, step: int) -> None:

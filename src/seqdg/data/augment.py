@@ -168,7 +168,7 @@ def _augment_by_kernels(images: Tensor, key: Tensor, recipe: Augment, size: int,
     return out.reshape(*images.shape[:-2], size, size)
 
 
-def _draw_window(of: Sequence[int], recipe: Augment, draws: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _draw_window(sides: Sequence[int], recipe: Augment, draws: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Draw crops that lie inside the image: top, left, height, width (image,), as parts of its sides.
 
     The area is uniform, and the logarithm of the ratio is uniform among those that fit. (torchvision draws both again
@@ -178,7 +178,7 @@ def _draw_window(of: Sequence[int], recipe: Augment, draws: Tensor) -> tuple[Ten
     low, high = recipe.scale
     part = low + (high - low) * area
     fits = -torch.log(part)  # the logarithm of width over height, in parts of the sides, is from -fits to fits
-    bound, tall = math.log(recipe.ratio), math.log(of[-2] / of[-1])
+    bound, tall = math.log(recipe.ratio), math.log(sides[-2] / sides[-1])
     lower = torch.minimum((-fits).clamp(min=tall - bound), fits)
     upper = torch.maximum(fits.clamp(max=tall + bound), -fits)
     ratio = torch.exp(lower + (upper - lower) * shape)

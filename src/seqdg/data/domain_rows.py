@@ -166,9 +166,9 @@ class DomainRows(NamedTuple):
         return DomainRows(*(None if values is None else values[rows] for values in self))  # type: ignore[arg-type]
 
 
-def find_missing_domains(wanted: Sequence[str], present: Iterable[str], place: str) -> list[Problem]:
+def find_missing_domains(wanted: Sequence[str], present: Iterable[str], owner: str) -> list[Problem]:
     there = sorted(set(present))
-    return [Problem(str(unknown("domain", domain, there, owner=place))) for domain in wanted if domain not in there]
+    return [Problem(str(unknown("domain", domain, there, owner=owner))) for domain in wanted if domain not in there]
 
 
 def check_class_coverage(
@@ -196,7 +196,7 @@ def check_class_coverage(
 
 
 def split_by_domain(
-    whole: DomainRows, domain: NDArray[Any], spec: DataSpec, place: str
+    whole: DomainRows, domain: NDArray[Any], spec: DataSpec, owner: str
 ) -> tuple[dict[str, DomainRows], list[Problem], list[str]]:
     """Return the rows of each domain that is wanted, problems and notes. domain: (row,) the domain of each."""
     there = {to_word(value): value for value in np.unique(domain)}
@@ -204,7 +204,7 @@ def split_by_domain(
     others = [name for name in there if name not in rows]
     left_out = sum(int((domain == there[name]).sum()) for name in others)
     notes = [f"{count_things(left_out, 'row')} of other domains left out: {list_some(others)}."] if others else []
-    return rows, find_missing_domains(spec.domains, there, place), notes
+    return rows, find_missing_domains(spec.domains, there, owner), notes
 
 
 def collect_rows(
@@ -290,10 +290,10 @@ def _set_numbers(contents: Contents, spec: DataSpec, y: NDArray[Any]) -> NDArray
         if spec.drop_other_labels:
             contents.notes.append(f"{domain}: {lacking} without a number left out.")
         else:
-            places = list_some(np.flatnonzero(~there))
+            indices = list_some(np.flatnonzero(~there))
             contents.problems.append(
                 Problem(
-                    f"{domain} has no number to predict in {lacking} (from 0: {places}): fill it in, or leave these "
+                    f"{domain} has no number to predict in {lacking} (from 0: {indices}): fill it in, or leave these "
                     "rows out."
                 )
             )

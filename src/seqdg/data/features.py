@@ -134,32 +134,32 @@ def read_npz(path: Path, keys: Sequence[str] | None = None) -> Arrays:
 
 
 def pick_arrays(
-    arrays: Arrays, x_key: str, y_key: str, place: str, numbers: bool = False
+    arrays: Arrays, x_key: str, y_key: str, location: str, numbers: bool = False
 ) -> tuple[Matrix, NDArray[Any]]:
     """Pick the features, with a row per example, and the labels: by their keys, or by usual names and shapes."""
     here = f"It has: {', '.join(f'{n} {list(a.shape)}' for n, a in arrays.items()) or 'nothing'}."
     for key in (x_key, y_key):
         if key not in ("", LAST_COLUMN, *arrays):
-            raise unknown("array", key, arrays, owner=place)
+            raise unknown("array", key, arrays, owner=location)
     y_key = y_key or next((n for n in arrays if n.lower() in Y_NAMES and arrays[n].ndim < 3), "")
     matrices = [n for n, a in arrays.items() if n != y_key and a.ndim == 2 and a.dtype.kind in "iufb"]
     usual = [n for n in matrices if n.lower() in X_NAMES]
     x_key = x_key or (usual or matrices)[0] if x_key or len(usual) == 1 or len(matrices) == 1 else ""
     if not x_key:
-        raise UsageError(f"{place}: which array holds the features? Give x_key. {here}")
+        raise UsageError(f"{location}: which array holds the features? Give x_key. {here}")
     x = arrays[x_key]
     if x.ndim != 2 or x.dtype.kind not in "iufb":
-        raise UsageError(f"{place}: '{x_key}' is no matrix of real numbers with a row per example. {here}")
+        raise UsageError(f"{location}: '{x_key}' is no matrix of real numbers with a row per example. {here}")
     if y_key in ("", LAST_COLUMN):
         x, y = x[:, :-1], x[:, -1]
         if not y_key and (numbers or not (np.isfinite(y).all() and (y == np.round(y)).all())):
-            raise UsageError(f"{place}: which array holds the labels? Give y_key. {here}")
+            raise UsageError(f"{location}: which array holds the labels? Give y_key. {here}")
     else:
         y = arrays[y_key].reshape(-1)
     if len(x) != len(y) and x.shape[1] == len(y):
         x = x.T  # a column per example
     if len(x) != len(y):
-        raise UsageError(f"{place}: '{x_key}' has {len(x)} rows and '{y_key}' {len(y)} labels.")
+        raise UsageError(f"{location}: '{x_key}' has {len(x)} rows and '{y_key}' {len(y)} labels.")
     return x.astype(np.float32), y
 
 
@@ -340,16 +340,16 @@ def read_columns(
 
 
 def stack_columns(
-    columns: Mapping[str, NDArray[Any]], rows: int, place: str, problems: list[Problem], may_be_empty: bool = False
+    columns: Mapping[str, NDArray[Any]], rows: int, location: str, problems: list[Problem], may_be_empty: bool = False
 ) -> Matrix:
     """Return the columns of numbers side by side; columns of text are added to the problems."""
     text = [name for name, values in columns.items() if values.dtype.kind not in "iufb"]
     if text:
         cure = "name them in `categories`, `text` or `ignore`, or make numbers of them"
-        problems.append(Problem(f"{place} has columns that are not numbers: {list_some(text)}; {cure}."))
+        problems.append(Problem(f"{location} has columns that are not numbers: {list_some(text)}; {cure}."))
     numbers = [values.astype(np.float32) for name, values in columns.items() if name not in text]
     if not numbers and not may_be_empty:
-        problems.append(Problem(f"{place} has no column of features."))
+        problems.append(Problem(f"{location} has no column of features."))
     return np.stack(numbers, axis=1) if numbers else np.empty((rows, 0), np.float32)
 
 

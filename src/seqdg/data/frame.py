@@ -111,10 +111,10 @@ def make_frame(x: Any, wanted: Collection[str] | None = None) -> Frame:
     if is_dataframe(x):
         if wanted is not None and not set(wanted) <= {str(name) for name in x.columns}:
             wanted = None  # one is missing: the error that follows suggests a similar name
-        places = {i: str(n) for i, n in enumerate(x.columns) if wanted is None or str(n) in wanted}
-        series = {n: x.iloc[:, i] if hasattr(x, "iloc") else x[x.columns[i]] for i, n in places.items()}
+        columns = {i: str(n) for i, n in enumerate(x.columns) if wanted is None or str(n) in wanted}
+        series = {n: x.iloc[:, i] if hasattr(x, "iloc") else x[x.columns[i]] for i, n in columns.items()}
         return Frame(
-            tuple(places.values()),
+            tuple(columns.values()),
             tuple(make_column(n, get_values(s)) for n, s in series.items()),
             named=True,
             fixed=frozenset(n for n, s in series.items() if _is_category(s)),
@@ -231,9 +231,9 @@ def _find_identifier(name: str, values: Column, rows: Sequence[NDArray[np.int64]
         return None
     if _differ(values) and (_count_equal(values) >= SURPRISE or _is_name_of_identifier(name)):
         return ""
-    if len(rows) < 2 or not all(_differ(values[place]) for place in rows):
+    if len(rows) < 2 or not all(_differ(values[indices]) for indices in rows):
         return None
-    return " of a domain" if sum(_count_equal(values[place]) for place in rows) >= SURPRISE else None
+    return " of a domain" if sum(_count_equal(values[indices]) for indices in rows) >= SURPRISE else None
 
 
 def _differ(numbers: Column) -> bool:
@@ -255,9 +255,9 @@ def _is_name_of_identifier(name: str) -> bool:
 def _names_domains(values: Column, rows: Sequence[NDArray[np.int64]]) -> bool:
     """Return whether each domain has one value of its own. rows: numbers of the rows of each domain."""
     met = set()
-    for place in rows:
-        first = values[place[0]]
-        if len(place) < 2 or first is None or not bool((values[place] == first).all()):
+    for indices in rows:
+        first = values[indices[0]]
+        if len(indices) < 2 or first is None or not bool((values[indices] == first).all()):
             return False
         met.add(first)
     return len(rows) > 1 and len(met) == len(rows)

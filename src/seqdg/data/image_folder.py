@@ -39,7 +39,7 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
     if path.is_file() and path.suffix.lower() != ".zip":
         raise UsageError(f"{path} is neither a folder nor a .zip of pictures.")
     container = open_container(path)
-    exclude = [name for place in spec.exclude for name in _read_names(root / place)]
+    exclude = [name for file in spec.exclude for name in _read_names(root / file)]
     contents, pictures = list_pictures(container, spec, exclude)
     if spec.splits:
         contents.validation, problems = read_validation_split(contents, pictures, root / spec.splits)
@@ -72,9 +72,9 @@ def list_pictures(
     below = {aliases.get(name, name) for name in folders}
     problems = list(container.problems)
     if not container.files and not problems:
-        problems.append(Problem(f"{container.place} holds no files: expected {LAYOUT}."))
+        problems.append(Problem(f"{container.location} holds no files: expected {LAYOUT}."))
     if domains:
-        problems += find_missing_domains(domains, below, container.place)
+        problems += find_missing_domains(domains, below, container.location)
     present = tuple(d for d in domains if d in below) or tuple(
         sorted({aliases.get(d, d) for d in folders if _may_be_domain(container, (*top, d))})
     )
@@ -91,9 +91,9 @@ def list_pictures(
             else:
                 pictures.append(PictureFile(domain, label, file))
         elif file.name.lower().endswith(SUFFIXES):
-            problems.append(Problem(f"{container.place}: '{file.name}' does not lie in <domain>/<class>/."))
+            problems.append(Problem(f"{container.location}: '{file.name}' does not lie in <domain>/<class>/."))
     if not pictures and not problems:
-        problems.append(Problem(f"{container.place} holds nothing in folders of folders: expected {LAYOUT}."))
+        problems.append(Problem(f"{container.location} holds nothing in folders of folders: expected {LAYOUT}."))
     pictures.sort(key=lambda p: (p.domain, p.label, p.file.stem, p.file.name))
     notes, known = [], tuple(classes) or tuple(sorted({p.label for p in pictures}))
     for domain in present:
@@ -102,16 +102,16 @@ def list_pictures(
             notes.append(f"{domain}: {count_things(others.total(), 'picture')} of other classes left out.")
         elif others:
             text = f"{domain} has folders that are none of the classes: {list_some(sorted(others))}."
-            problems.append(Problem(f"{container.place}: {text}"))
+            problems.append(Problem(f"{container.location}: {text}"))
     if exclude:
         here = {name for name in excluded if name.partition("/")[0] in (*present, *folders)}
         absent = len(here - left_out)
         left = count_things(len(here & left_out), "picture")
         notes.append(f"{left} of the exclude list left out." + (f" {absent} of it are not there." if absent else ""))
     pictures = [p for p in pictures if p.label in known]
-    places, numbers = ({name: i for i, name in enumerate(names)} for names in (present, known))
-    y = np.array([numbers[p.label] for p in pictures], dtype=np.int64)
-    domain_of = np.array([places[p.domain] for p in pictures], dtype=np.int64)
+    domain_numbers, class_numbers = ({name: i for i, name in enumerate(names)} for names in (present, known))
+    y = np.array([class_numbers[p.label] for p in pictures], dtype=np.int64)
+    domain_of = np.array([domain_numbers[p.domain] for p in pictures], dtype=np.int64)
     return Contents(present, known, y, domain_of, problems=problems, notes=notes), pictures
 
 

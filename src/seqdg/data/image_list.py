@@ -51,7 +51,7 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
     there = rows["file"].isin(files)
     if not there.all():
         many, names = int((~there).sum()), list_some(rows["file"][~there].unique())
-        text = f"{count_things(many, 'file')} of the list {'is' if many == 1 else 'are'} not in {container.place}"
+        text = f"{count_things(many, 'file')} of the list {'is' if many == 1 else 'are'} not in {container.location}"
         problems.append(Problem(f"{text}: {names}.", partial=True))
         rows = rows[there]
     domains = spec.domains or tuple(sorted(rows["domain"].unique(), key=rank_word))
@@ -214,11 +214,11 @@ def fill_template(frame: Any, template: str, path: Path) -> Words:
 
 
 def _open_images(path: Path, spec: DataSpec, root: Path, names: Words) -> Container:
-    places = [root / name for name in spec.images] or [path if path.is_dir() else path.parent]
-    place = next((place for place in places if place.exists()), None)
-    if place is None:
-        raise UsageError(f"There is no {places[0]}, where the pictures of {path.name} should be.")
-    return FolderContainer(place, dict.fromkeys(names)) if place.is_dir() else ZipContainer(place)
+    locations = [root / name for name in spec.images] or [path if path.is_dir() else path.parent]
+    location = next((path for path in locations if path.exists()), None)
+    if location is None:
+        raise UsageError(f"There is no {locations[0]}, where the pictures of {path.name} should be.")
+    return FolderContainer(location, dict.fromkeys(names)) if location.is_dir() else ZipContainer(location)
 
 
 def _make_text(frame: Any) -> Any:

@@ -77,7 +77,7 @@ class FolderContainer:
     """The files below a folder: all of them, or those of `names` that are there."""
 
     def __init__(self, path: Path, names: Iterable[str] | None = None) -> None:
-        self.path, self.place = path, str(path)
+        self.path, self.location = path, str(path)
         self.files: list[File] = []
         self.folders: set[tuple[str, ...]] = set()
         self.problems: list[Problem] = []
@@ -107,7 +107,7 @@ class FolderContainer:
                 if len(here) < DEPTH:
                     self._list(Path(item.path), here)
             elif not item.is_file():
-                self.problems.append(Problem(f"{self.place}: '{'/'.join(here)}' is no file: a link to nothing?"))
+                self.problems.append(Problem(f"{self.location}: '{'/'.join(here)}' is no file: a link to nothing?"))
             else:
                 self._add("/".join(here), item.stat())
 
@@ -135,7 +135,7 @@ class FolderContainer:
 
 class ZipContainer:
     def __init__(self, path: Path) -> None:
-        self.path, self.place = path, str(path)
+        self.path, self.location = path, str(path)
         self.files: list[File] = []
         self.folders: set[tuple[str, ...]] = set()
         self.problems: list[Problem] = []
@@ -152,7 +152,7 @@ class ZipContainer:
         parts = tuple(part for part in info.filename.replace("\\", "/").split("/") if part != ".")
         name = "/".join(parts)
         if ".." in parts or "" in parts[:-1] or parts[0][1:2] == ":":  # .., /root, C:
-            self.problems.append(Problem(f"{self.place}: the path '{info.filename}' climbs out of the zip."))
+            self.problems.append(Problem(f"{self.location}: the path '{info.filename}' climbs out of the zip."))
             return
         if is_junk(parts):
             return
@@ -161,9 +161,9 @@ class ZipContainer:
         if info.is_dir():
             return
         if name in self._infos:
-            self.problems.append(Problem(f"{self.place}: '{name}' is in the zip twice."))
+            self.problems.append(Problem(f"{self.location}: '{name}' is in the zip twice."))
         elif info.flag_bits & 1:
-            self.problems.append(Problem(f"{self.place}: '{name}' is encrypted: make a zip without a password."))
+            self.problems.append(Problem(f"{self.location}: '{name}' is encrypted: make a zip without a password."))
         else:
             self._infos[name] = info
             self.files.append(File(name, info.file_size))
@@ -328,7 +328,7 @@ def decode_file(container: Container, file: File, size: int) -> Pixels | Problem
         return decode(container.read(file), size)
     except Exception as error:  # a decoder may raise anything on a broken file, and each is to be listed
         why = str(error).split("<_io")[0].strip() or type(error).__name__
-        return Problem(f"{container.place}: '{file.name}' cannot be decoded as an image ({why}).")
+        return Problem(f"{container.location}: '{file.name}' cannot be decoded as an image ({why}).")
 
 
 def _measure_side(container: Container, file: File) -> int:
@@ -344,8 +344,8 @@ def _measure_side(container: Container, file: File) -> int:
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
     """Let one process in at a time, so that a set is decoded once. The lock of a process that dies is released."""
-    place = path.with_suffix(".lock")
-    with place.open("a") as lock:
+    lock_path = path.with_suffix(".lock")
+    with lock_path.open("a") as lock:
         with suppress(ImportError, OSError):  # without locks each process makes the file, and the last one's stays
             import fcntl
 
@@ -353,7 +353,7 @@ def _lock(path: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            place.unlink(missing_ok=True)
+            lock_path.unlink(missing_ok=True)
 
 
 def _remove_abandoned(folder: Path) -> None:

@@ -151,10 +151,10 @@ def _find_quantiles(x: Tensor, share: Tensor) -> Tensor:
         drawn = np.random.Generator(np.random.Philox(0)).choice(len(x), SAMPLE, replace=False)
         x = x[torch.from_numpy(drawn).to(x.device)]
     ordered = x.sort(0).values
-    place = share * (len(ordered) - 1)
-    below = place.floor().long().clamp(max=len(ordered) - 1)
+    position = share * (len(ordered) - 1)
+    below = position.floor().long().clamp(max=len(ordered) - 1)
     above = (below + 1).clamp(max=len(ordered) - 1)
-    return torch.lerp(ordered[below], ordered[above], (place - below)[:, None])
+    return torch.lerp(ordered[below], ordered[above], (position - below)[:, None])
 
 
 def _score_quantiles(quantiles: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:

@@ -380,11 +380,11 @@ def _make_boosting(estimator: Any) -> Any:
     rounds = private.list_boosted_trees(estimator)
     sizes = [len(tree.nodes) for trees in rounds for tree in trees]
     nodes = np.concatenate([tree.nodes for trees in rounds for tree in trees])
-    trees, places = np.repeat(np.arange(len(sizes)), sizes), np.concatenate([np.arange(size) for size in sizes])
+    trees, numbers = np.repeat(np.arange(len(sizes)), sizes), np.concatenate([np.arange(size) for size in sizes])
     leaf = nodes["is_leaf"].astype(bool)
     columns = {
         "nodes_treeids": trees,
-        "nodes_nodeids": places,
+        "nodes_nodeids": numbers,
         "nodes_featureids": np.where(leaf, 0, nodes["feature_idx"]),
         "nodes_modes": np.where(leaf, "LEAF", "BRANCH_LEQ"),
         "nodes_values": _round_down(np.where(leaf, 0.0, nodes["num_threshold"])),
@@ -392,7 +392,7 @@ def _make_boosting(estimator: Any) -> Any:
         "nodes_falsenodeids": np.where(leaf, 0, nodes["right"]),
         "nodes_missing_value_tracks_true": nodes["missing_go_to_left"],
         "target_treeids": trees[leaf],
-        "target_nodeids": places[leaf],
+        "target_nodeids": numbers[leaf],
         "target_ids": trees[leaf] % len(rounds[0]),
         "target_weights": nodes["value"][leaf],
         "base_values": np.ravel(private.get_boosting_start(estimator)),

@@ -26,7 +26,7 @@ from seqdg.kernels.geometry import (
     Window,
     find_depthwise,
     has_depthwise_shape,
-    lay_out_by_place,
+    lay_out_by_position,
     make_window,
     measure_output,
     pad_same,
@@ -109,7 +109,7 @@ def _prepare(layer: ConvLayer, side: Any) -> PreparedLayer:
         return PreparedLayer(layer, side, used, shift, event, handover=Handover())
     weight = layer.weight.detach()
     if has_depthwise_shape(weight):
-        used, event = side.run(lambda: lay_out_by_place(weight).to(dtype))
+        used, event = side.run(lambda: lay_out_by_position(weight).to(dtype))
     elif weight.dtype == dtype:
         return PreparedLayer(layer, side)
     else:
@@ -148,8 +148,8 @@ def convolve(x: Tensor, prepared: PreparedLayer, geometry: Geometry) -> Tensor:
         if _can_run_on(x) and x.dtype == (layer.weight if prepared.used is None else prepared.used).dtype:
             from seqdg.kernels.differentiable import Conv
 
-            x, place = _place(x, layer.weight, geometry)
-            out: Tensor = Conv.apply(x, layer.weight, prepared.used, place, prepared.side)
+            x, shape = _choose_geometry(x, layer.weight, geometry)
+            out: Tensor = Conv.apply(x, layer.weight, prepared.used, shape, prepared.side)
             return out
     x, geometry = pad_same(x, layer.weight, geometry)
     return conv2d(x, layer.weight, layer.bias, *geometry)
@@ -215,23 +215,23 @@ def _convolve_by_kernels(
         return None
     from seqdg.kernels.differentiable import ConvAct
 
-    x, place = _place(x, weight, geometry) if window is None else pad_same(x, weight, geometry)
-    if not isinstance(place, Depthwise) and _count_outputs(x, weight, place) >= 2**31:
+    x, shape = _choose_geometry(x, weight, geometry) if window is None else pad_same(x, weight, geometry)
+    if not isinstance(shape, Depthwise) and _count_outputs(x, weight, shape) >= 2**31:
         return None
     handed = (prepared.handover, None if before is None else before.handover)
-    how = (ACTIVATIONS.index(act), place, prepared.side, window, *handed)
+    how = (ACTIVATIONS.index(act), shape, prepared.side, window, *handed)
     out: Tensor = ConvAct.apply(x, weight, *norm, prepared.used, prepared.shift, rest, *how)[0]
     return out
 
 
-def _place(x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Tensor, Geometry | Depthwise]:
+def _choose_geometry(x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Tensor, Geometry | Depthwise]:
     """Return the input and the geometry for a depthwise kernel, or else for torch, which pads by a copy."""
     shape = find_depthwise(x, weight, geometry)
     return (x, shape) if shape is not None else pad_same(x, weight, geometry)
 
 
 def _count_outputs(x: Tensor, weight: Tensor, geometry: Geometry) -> int:
-    """Count the entries of what a convolution gives: the kernels number places in 32 bits."""
+    """Count the entries of what a convolution gives: the kernels number positions in 32 bits."""
     return len(x) * len(weight) * math.prod(measure_output(x, weight, geometry))
 
 

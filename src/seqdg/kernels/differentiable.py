@@ -226,38 +226,38 @@ class ConvAct(Function):
     the convolution only the pooling passes over whole images. (Numbers that the shift rounds to equal ones are still in
     order: the gradient goes to the larger, not to the first.) `rest` is None, and the convolution not depthwise.
 
-    own: the handover to this layer.   before: that to the layer which gave x, if nothing else reads x.
+    handover: that to this layer.   before: that to the layer which gave x, if nothing else reads x.
     """
 
     @staticmethod
     def forward(
         x: Tensor, weight: Tensor, gain: Tensor, offset: Tensor, mean: Tensor, var: Tensor, eps: float, folded: Tensor,
         shift: Tensor, rest: Tensor | None, act: int, geometry: Shape, side: SideStream, window: Window | None,
-        own: Handover, before: Handover | None,
+        handover: Handover, before: Handover | None,
     ) -> Any:  # fmt: skip
-        own.act = act
+        handover.act = act
         rest = None if rest is None else to_channels_last(rest)
         if isinstance(geometry, Depthwise):
             return (windows.convolve(to_channels_last(x), folded, geometry, shift, rest, act),)
         y = to_channels_last(_convolve(x, folded, geometry))
-        y, *places = (y,) if window is None else windows.pool(y, window)
-        return normalization.shift_act(y, shift, rest, act), *places
+        y, *positions = (y,) if window is None else windows.pool(y, window)
+        return normalization.shift_act(y, shift, rest, act), *positions
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         x, weight, gain, _, mean, var, ctx.eps, folded, _, rest, ctx.act, ctx.geometry, ctx.side, *others = inputs
-        ctx.window, ctx.own, ctx.before = others
-        out, *places = output
+        ctx.window, ctx.handover, ctx.before = others
+        out, *positions = output
         ctx.adds = rest is not None
-        ctx.mark_non_differentiable(*places)
+        ctx.mark_non_differentiable(*positions)
         ctx.set_materialize_grads(False)
         kept = [out] if ctx.act != NONE else []
-        ctx.save_for_backward(x, weight, gain, mean, var, folded, *places, *kept)
+        ctx.save_for_backward(x, weight, gain, mean, var, folded, *positions, *kept)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor, *_: Any) -> Any:
         of_x, of_weight = bool(ctx.needs_input_grad[0]), any(ctx.needs_input_grad[1:4])
-        how = (ctx.eps, ctx.act, ctx.geometry, (of_x, of_weight), ctx.side, ctx.window, ctx.own.take(), ctx.before)
+        how = (ctx.eps, ctx.act, ctx.geometry, (of_x, of_weight), ctx.side, ctx.window, ctx.handover.take(), ctx.before)
         d_x, d_weight, d_gain, d_offset, *masked = ConvActBack.apply(g, *how, *ctx.saved_tensors)
         d_rest = (masked[0] if masked else g) if ctx.adds else None
         return d_x, d_weight, d_gain, d_offset, *(None,) * 5, d_rest, *(None,) * 6
@@ -344,5 +344,5 @@ class Pool(Function):
 
 class PoolBack(_Gradient):
     @staticmethod
-    def forward(g: Tensor, places: Tensor, size: tuple[int, int], window: Window) -> Tensor:
-        return windows.pool_back(to_channels_last(g), places, size, window)
+    def forward(g: Tensor, positions: Tensor, size: tuple[int, int], window: Window) -> Tensor:
+        return windows.pool_back(to_channels_last(g), positions, size, window)

@@ -86,12 +86,12 @@ def has_depthwise_shape(weight: Tensor) -> bool:
     return weight.shape[1] == 1 and weight.shape[2] == weight.shape[3] and weight.shape[2] in SIZES
 
 
-def lay_out_by_place(weight: Tensor) -> Tensor:
+def lay_out_by_position(weight: Tensor) -> Tensor:
     """Lay depthwise weights out in memory as (row, column, channel), the shape unchanged."""
     return weight.permute(2, 3, 1, 0).contiguous().permute(3, 2, 0, 1)
 
 
-def make_laid_out_by_place(weight: Tensor, dtype: torch.dtype) -> Tensor:
+def make_laid_out_by_position(weight: Tensor, dtype: torch.dtype) -> Tensor:
     channels, _, height, width = weight.shape
     return weight.new_empty((height, width, 1, channels), dtype=dtype).permute(3, 2, 0, 1)
 

@@ -201,17 +201,17 @@ class _ByPlaces(Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        _, places, *ctx.how = inputs
-        ctx.save_for_backward(places)
+        _, positions, *ctx.how = inputs
+        ctx.save_for_backward(positions)
 
 
 class PutBack(_ByPlaces):
     """Add each number to where the largest of its window was."""
 
     @staticmethod
-    def forward(g: Tensor, places: Tensor, form: tuple[Any, Any], window: tuple[Any, ...]) -> Tensor:
+    def forward(g: Tensor, positions: Tensor, form: tuple[Any, Any], window: tuple[Any, ...]) -> Tensor:
         x = g.new_empty_strided(*form)  # only its shape counts
-        d_x: Tensor = aten.max_pool2d_with_indices_backward(_lay_out(g), x, *window, places)
+        d_x: Tensor = aten.max_pool2d_with_indices_backward(_lay_out(g), x, *window, positions)
         return d_x
 
     @staticmethod
@@ -223,8 +223,8 @@ class Take(_ByPlaces):
     """Take the number at the place of the largest of each window."""
 
     @staticmethod
-    def forward(t: Tensor, places: Tensor, form: tuple[Any, Any], window: tuple[Any, ...]) -> Tensor:
-        return _lay_out(t.flatten(2).gather(2, places.flatten(2)).reshape(places.shape))
+    def forward(t: Tensor, positions: Tensor, form: tuple[Any, Any], window: tuple[Any, ...]) -> Tensor:
+        return _lay_out(t.flatten(2).gather(2, positions.flatten(2)).reshape(positions.shape))
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from seqdg.kernels.geometry import NONE, has_depthwise_shape, make_laid_out_by_place
+from seqdg.kernels.geometry import NONE, has_depthwise_shape, make_laid_out_by_position
 
 TILE = 4096  # entries that a program handles at a time
 WARPS = 8  # per program
@@ -307,7 +307,7 @@ def fold(
     """
     shift, length = torch.empty_like(gain), w.numel() // w.shape[0]
     if has_depthwise_shape(w):
-        out, across, apart = make_laid_out_by_place(w, dtype), 1, w.shape[0]
+        out, across, apart = make_laid_out_by_position(w, dtype), 1, w.shape[0]
     else:
         out, across, apart = torch.empty_like(w, dtype=dtype), length, 1
     line = _choose_line(length)

@@ -32,7 +32,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from seqdg.kernels.geometry import NONE, Depthwise, Window, lay_out_by_place, make_images
+from seqdg.kernels.geometry import NONE, Depthwise, Window, lay_out_by_position, make_images
 from seqdg.kernels.normalization import MOST_PIECES, WARPS, activate, choose_tiles, mask_gradient
 
 _SIZES = ["columns", "height", "width", "down", "along", "top", "left", "tall"]
@@ -93,7 +93,7 @@ def _load_gradients(g, at, inside, o, u, stop, along, channels, REACH: tl.conste
 
 @triton.jit
 def _locate_inputs(to, inside, z, u, first, height, width, top, channels, b, a, STRIDE: tl.constexpr):
-    """Locate row b and column a of the inputs that come with u, unless it is before `first`: places, and which exist.
+    """Locate row b and column a of the inputs that come with u, unless it is before `first`: where, and which exist.
 
     to: place of row 0 at column z.
     """
@@ -288,7 +288,7 @@ def convolve(
     sizes = (images * shape.along, height, width, shape.down, shape.along, shape.top, shape.left, tall, channels)
     shifts, adds = shift is not None, rest is not None
     convolve_kernel[(blocks, triton.cdiv(shape.down, tall), tiles)](
-        x, lay_out_by_place(w), shift if shifts else x, rest if adds else x, out, *sizes, shape.size, shape.stride,
+        x, lay_out_by_position(w), shift if shifts else x, rest if adds else x, out, *sizes, shape.size, shape.stride,
         shifts, adds, act, columns, width_, ahead, num_warps=warps,
     )  # fmt: skip
     return out
@@ -312,7 +312,7 @@ def differentiate_input(g: Tensor, w: Tensor, x: Tensor, shape: Depthwise, act: 
     sizes = (images * across, *size, shape.down, shape.along, shape.top, shape.left, tall, channels)
     limited = act and shape.size in REGISTERS and g.element_size() == 2 and torch.version.cuda
     differentiate_input_kernel[(blocks, stripes, tiles)](
-        g, lay_out_by_place(w), x, d_x, pieces, *sizes, shape.size, shape.stride, act, columns,
+        g, lay_out_by_position(w), x, d_x, pieces, *sizes, shape.size, shape.stride, act, columns,
         width_, ahead, num_warps=warps,
         **({"maxnreg": REGISTERS[shape.size]} if limited else {}),
     )  # fmt: skip
@@ -348,7 +348,7 @@ POOLED = 2048  # entries that a program handles at a time: it reads several for 
 
 @triton.jit(do_not_specialize=["rows", "height", "width", "down", "along"])
 def pool_kernel(
-    x, out, places, rows, height, width, down, along, channels, SIZE: tl.constexpr, STRIDE: tl.constexpr,
+    x, out, positions, rows, height, width, down, along, channels, SIZE: tl.constexpr, STRIDE: tl.constexpr,
     PADDING: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Store the largest number of each of `rows` windows, `down` x `along` of an image, and its place.
@@ -363,7 +363,7 @@ def pool_kernel(
     left = r % along * STRIDE - PADDING
     most = tl.full((ROWS, WIDTH), float("-inf"), tl.float32)
     first = tl.maximum(-top, 0) * SIZE + tl.maximum(-left, 0)  # within the image: it counts if all are -infinity
-    place = first + tl.zeros((ROWS, WIDTH), tl.int32)
+    position = first + tl.zeros((ROWS, WIDTH), tl.int32)
     for i in tl.static_range(SIZE):
         for j in tl.static_range(SIZE):
             y, z = top + i, left + j
@@ -372,15 +372,15 @@ def pool_kernel(
             value = tl.load(x + at, exists, float("-inf")).to(tl.float32)
             wins = (value > most) | (value != value)
             most = tl.where(wins, value, most)
-            place = tl.where(wins, i * SIZE + j, place)
+            position = tl.where(wins, i * SIZE + j, position)
     to = r.to(tl.int64) * channels + c
     tl.store(out + to, most, inside)
-    tl.store(places + to, place.to(tl.uint8), inside)
+    tl.store(positions + to, position.to(tl.uint8), inside)
 
 
 @triton.jit(do_not_specialize=["rows", "height", "width", "down", "along"])
 def pool_back_kernel(
-    g, places, d_x, rows, height, width, down, along, channels, SIZE: tl.constexpr, STRIDE: tl.constexpr,
+    g, positions, d_x, rows, height, width, down, along, channels, SIZE: tl.constexpr, STRIDE: tl.constexpr,
     PADDING: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Store the gradient of each of `rows` positions: the sum over the windows in which it is the largest."""
@@ -398,9 +398,9 @@ def pool_back_kernel(
             in_y, in_z = low - y * STRIDE, right - z * STRIDE  # within that window
             covers = inside & (y >= 0) & (y < down) & (in_y < SIZE) & (z >= 0) & (z < along) & (in_z < SIZE)
             at = ((image * down + y) * along + z).to(tl.int64) * channels + c
-            place = tl.load(places + at, covers, 255).to(tl.int32)
+            position = tl.load(positions + at, covers, 255).to(tl.int32)
             value = tl.load(g + at, covers, 0.0).to(tl.float32)
-            total += tl.where(place == in_y * SIZE + in_z, value, 0.0)
+            total += tl.where(position == in_y * SIZE + in_z, value, 0.0)
     tl.store(d_x + r.to(tl.int64) * channels + c, total, inside)
 
 
@@ -408,18 +408,18 @@ def pool(x: Tensor, window: Window) -> tuple[Tensor, Tensor]:
     """Return the largest number of every window, and its place in the window (a byte)."""
     images, channels, height, width = x.shape
     down, along = window.count(height), window.count(width)
-    out, places = (make_images((images, channels, down, along), dtype, x) for dtype in (x.dtype, torch.uint8))
+    out, positions = (make_images((images, channels, down, along), dtype, x) for dtype in (x.dtype, torch.uint8))
     sizes = (images * down * along, height, width, down, along, channels)
     tile, grid = choose_tiles(sizes[0], channels, entries=POOLED)
-    pool_kernel[grid](x, out, places, *sizes, *window[:3], *tile, num_warps=WARPS)
-    return out, places
+    pool_kernel[grid](x, out, positions, *sizes, *window[:3], *tile, num_warps=WARPS)
+    return out, positions
 
 
-def pool_back(g: Tensor, places: Tensor, size: tuple[int, int], window: Window) -> Tensor:
+def pool_back(g: Tensor, positions: Tensor, size: tuple[int, int], window: Window) -> Tensor:
     """Return the gradient of the images, of this height and width, whose windows were pooled."""
     images, channels, down, along = g.shape
     d_x = make_images((images, channels, *size), g.dtype, g)
     sizes = (images * size[0] * size[1], *size, down, along, channels)
     tile, grid = choose_tiles(sizes[0], channels, entries=POOLED)
-    pool_back_kernel[grid](g, places, d_x, *sizes, *window[:3], *tile, num_warps=WARPS)
+    pool_back_kernel[grid](g, positions, d_x, *sizes, *window[:3], *tile, num_warps=WARPS)
     return d_x

@@ -30,11 +30,11 @@ def compose_where_nested() -> AbstractContextManager[None]:
     if private.count_transforms() < 2:
         return nullcontext()
     transforms = private.list_transforms()
-    places = [i for i, name in enumerate(transforms) if name in ("grad", "jvp")]
-    if len(places) < 2:
+    indices = [i for i, name in enumerate(transforms) if name in ("grad", "jvp")]
+    if len(indices) < 2:
         return nullcontext()
-    is_stacked = "vmap" in transforms[places[0] : places[-1]]  # a gradient of gradients that one `vmap` takes
-    return _compose(max(len(places), 3) if is_stacked else len(places))
+    is_stacked = "vmap" in transforms[indices[0] : indices[-1]]  # a gradient of gradients that one `vmap` takes
+    return _compose(max(len(indices), 3) if is_stacked else len(indices))
 
 
 @contextmanager

@@ -176,11 +176,11 @@ def probe(features: Sequence[Features]) -> float:
 
 def _cross_validate(features: Sequence[Features], strength: float) -> float:
     """Return the mean loss over five fits, each judged on another fifth of every domain that it leaves out."""
-    places = [make_stream(0, "fold", k).permutation(len(z)) % FOLDS for k, z in enumerate(features)]
+    folds = [make_stream(0, "fold", k).permutation(len(z)) % FOLDS for k, z in enumerate(features)]
     losses = []
     for fold in range(FOLDS):
-        train = [z[place != fold] for z, place in zip(features, places, strict=True)]
-        test = [z[place == fold] for z, place in zip(features, places, strict=True)]
+        train = [z[folds_of_rows != fold] for z, folds_of_rows in zip(features, folds, strict=True)]
+        test = [z[folds_of_rows == fold] for z, folds_of_rows in zip(features, folds, strict=True)]
         losses.append(_fit_and_judge(train, test, strength))
     return float(np.mean(losses))
 

@@ -68,17 +68,17 @@ def _train(study: Study, name: str, stack: Stack) -> tuple[Params, Params]:
     return stack.deploy(state, 0), stack.deploy(state, 1)
 
 
-def trace_line(stack: Stack, start: Params, end: Params, places: Sequence[float]) -> Numbers:
-    """Return loss on the sources, loss and accuracy on the held-out domain at places on the line, means over trials."""
+def trace_line(stack: Stack, start: Params, end: Params, positions: Sequence[float]) -> Numbers:
+    """Return loss on the sources, loss and accuracy on the held-out domain at points of the line, means over trials."""
     rows = [_choose_rows(stack, job.split.train, MOST) for job in stack.jobs]
     outside = [_choose_rows(stack, job.split.test, 4 * MOST) for job in stack.jobs]
     mixed = [name for name, value in end.items() if name in start and value.is_floating_point()]
     measured = []
-    for t in places:
+    for t in positions:
         weights = {**end, **tree.mix({n: start[n] for n in mixed}, {n: end[n] for n in mixed}, t)}
         inside, _ = _measure(stack, weights, torch.stack(rows))
         measured.append((inside, *_measure(stack, weights, torch.stack(outside))))
-    return make_curves(places, measured, ("source", "held_out", "accuracy"))
+    return make_curves(positions, measured, ("source", "held_out", "accuracy"))
 
 
 def _choose_rows(stack: Stack, domains: Sequence[Tensor], most: int) -> Tensor:

@@ -67,15 +67,15 @@ class AnalysisKind:
     has_first_phase: bool = False  # whose length may differ from that of the training of the algorithms
     everywhere: bool = False  # holds out every domain in turn, unless one is named
     order: int = 100  # of its section among the others
-    headline: tuple[int, int] | None = None  # for "What did it learn?": its place there, and which of its sentences
+    headline: tuple[int, int] | None = None  # for "What did it learn?": its position there, and which of its sentences
 
 
 def register_analysis(kind: AnalysisKind) -> None:
     """Make an analysis known by its name."""
     known = _kinds.setdefault(kind.name, kind)
     if known.compute.__module__ != kind.compute.__module__:
-        places = f"{known.compute.__module__} and {kind.compute.__module__}"
-        raise UsageError(f"Two analyses are named '{kind.name}', in {places}. Rename one.")
+        modules = f"{known.compute.__module__} and {kind.compute.__module__}"
+        raise UsageError(f"Two analyses are named '{kind.name}', in {modules}. Rename one.")
 
 
 def find_analysis(name: str) -> AnalysisKind | None:
@@ -150,8 +150,8 @@ def propose_analysis(run: RunContents) -> str:
         return ""
     files = [word for word in words if word.endswith(".toml") and Path(word).stem == run.benchmark]
     data = [option for option in pairwise(words) if option[0] == "--data"]
-    found = [*(files or [run.benchmark])[:1], *(data[-1] if data else ())]
-    return shlex.join(["seqdg", "analyze", "invariance", *found, "--out", str(run.directory)])
+    arguments = [*(files or [run.benchmark])[:1], *(data[-1] if data else ())]
+    return shlex.join(["seqdg", "analyze", "invariance", *arguments, "--out", str(run.directory)])
 
 
 def _list_settings(payload: Payload) -> Table:

@@ -477,7 +477,7 @@ def draw_curves(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure
         losses[name] = [steps * (i + 0.5) / len(curve) for i in range(len(curve))], curve
         at = [e.step for e in trials[0].record.history]
         inside = [[factor * fmean(e.source[criterion]) for e in o.record.history] for o in trials]
-        outside = [[factor * e.held_out[criterion][o.place] for e in o.record.history] for o in trials]
+        outside = [[factor * e.held_out[criterion][o.domain_index] for e in o.record.history] for o in trials]
         source[name], held_out[name] = (at, _average_curves(inside)), (at, _average_curves(outside))
     if not losses:
         return None

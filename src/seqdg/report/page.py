@@ -95,12 +95,12 @@ def build_page(
         baselines = names if len(names) <= MOST_BASELINES else [first[2]]
         for rule, other in selections.list_possible():
             parts |= _show_choices(selections, rule, other, baselines, looks, learned)
-    shown = parts[first]
-    sections = [s for s in shown.sections if s.name != "paper"]
-    sections += [*looked_into, *(s for s in shown.sections if s.name == "paper"), _show_commands(run)]
+    first_parts = parts[first]
+    sections = [s for s in first_parts.sections if s.name != "paper"]
+    sections += [*looked_into, *(s for s in first_parts.sections if s.name == "paper"), _show_commands(run)]
     styles = {name: looks[name] for name in names}
     choices = parts if every_choice else {}
-    return Page(title, shown.lead, shown.answers, warnings, sections, styles, first, choices)
+    return Page(title, first_parts.lead, first_parts.answers, warnings, sections, styles, first, choices)
 
 
 class Selections:
@@ -153,7 +153,7 @@ def _show_choices(
     several = len({o.algorithm for o in chosen}) > 1
     tests = results.compare_with_each(chosen, baselines, unit.factor, unit.higher_is_better) if several else {}
     sheet = selections.build_sheet(select, criterion)
-    shown = _show_results(sheet, selections, looks)
+    results_section = _show_results(sheet, selections, looks)
     curves, cost = charts.draw_curves(sheet, chosen, looks), charts.draw_cost(sheet, chosen, looks)
     training = [Section("training", "Training", figures=[curves])] if curves else []
     costs = [Section("cost", "Cost", figures=[cost])] if cost else []
@@ -162,7 +162,7 @@ def _show_choices(
     for baseline in baselines:
         compared = replace(sheet, paired=tests.get(baseline, ()))
         answers = [*answer_questions(compared, chosen), learned]
-        sections = [shown, *_show_differences(compared, looks), *training, *costs, *paper]
+        sections = [results_section, *_show_differences(compared, looks), *training, *costs, *paper]
         parts[select, criterion, baseline] = Parts(sheet.footnote, answers, sections)
     return parts
 
@@ -181,10 +181,10 @@ def _show_results(sheet: Sheet, selections: Selections, looks: charts.Looks) -> 
 def _list_trials(sheet: Sheet, chosen: Sequence[results.Outcome]) -> dict[tuple[str, int], str]:
     """Return by algorithm and column the value of every seed that the mean is of."""
     trials: dict[tuple[str, int], list[str]] = {}
-    places = {row: i for i, row in enumerate(sheet.rows)}
+    indices = {row: i for i, row in enumerate(sheet.rows)}
     for o in chosen:
         value = "diverged" if o.value is None else f"{sheet.unit.factor * o.value:.{sheet.unit.digits}f}"
-        trials.setdefault((o.algorithm, places[results.name_row(o.held_out)]), []).append(f"{o.seed}: {value}")
+        trials.setdefault((o.algorithm, indices[results.name_row(o.held_out)]), []).append(f"{o.seed}: {value}")
     return {where: f"By seed  {',  '.join(values)}" for where, values in trials.items()}
 
 
@@ -221,7 +221,7 @@ def _show_paper(sheet: Sheet) -> list[Section]:
     for name, column in sheet.paper.columns.items():
         rows.append((f"{name}, here", [sheet.value(r, name) for r in domains]))
         rows.append((f"{column}, paper", [sheet.published(r, name) or "-" for r in domains]))
-    table = Table(f"Beside {sheet.paper.table.place} of the paper", ["algorithm", *domains], rows)
+    table = Table(f"Beside {sheet.paper.table.location} of the paper", ["algorithm", *domains], rows)
     text = ["Set beside each other, not compared: these differ in the settings below."]
     head, *settings = sheet.paper.departures
     rows = [(name, values) for name, *values in settings]
@@ -258,16 +258,16 @@ def answer_questions(sheet: Sheet, chosen: Sequence[results.Outcome]) -> list[tu
 
 def _find_best(sheet: Sheet, row: str) -> results.Cell | None:
     known = [c for c in sheet.cells if c.held_out == row and c.mean is not None]
-    return min(known, key=lambda c: sheet.place(row, c.algorithm) or 0) if known else None
+    return min(known, key=lambda c: sheet.rank(row, c.algorithm) or 0) if known else None
 
 
 def _answer_which(sheet: Sheet, best: results.Cell) -> str:
-    alike = [n for n in sheet.columns if sheet.place(results.AVERAGE, n) == 0]
+    alike = [n for n in sheet.columns if sheet.rank(results.AVERAGE, n) == 0]
     word = "highest" if sheet.higher else "lowest"
     verb = "are" if len(alike) > 1 else "is"
     value = sheet.value(results.AVERAGE, alike[0])
     text = f"{join_names(alike)} {verb} {word} on average over the held-out domains: {value}"
-    if len(alike) == 1 and (second := [n for n in sheet.columns if sheet.place(results.AVERAGE, n) == 1]):
+    if len(alike) == 1 and (second := [n for n in sheet.columns if sheet.rank(results.AVERAGE, n) == 1]):
         text += f", before {join_names(second)} with {sheet.value(results.AVERAGE, second[0])}"
     if worst := _find_best(sheet, results.WORST):
         too = ", too" if worst.algorithm in alike else ""

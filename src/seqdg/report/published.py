@@ -43,7 +43,7 @@ class PublishedTable:
     """One published table; `values` are by (row, column), as printed, in percent."""
 
     name: str
-    place: str
+    location: str
     title: str
     columns: tuple[str, ...]
     rows: tuple[str, ...]
@@ -81,7 +81,7 @@ def load_tables(source: str = "paper") -> dict[str, PublishedTable]:
         values |= {(r, c): number for c, line in others.items() for r, number in line.items() if r in table["rows"]}
         tables[name] = PublishedTable(
             name=name,
-            place=table["place"],
+            location=table["place"],
             title=table["title"],
             columns=(*table["columns"], *others),
             rows=tuple(table["rows"]),
@@ -200,15 +200,15 @@ def _write_notes(
     source: str, table: PublishedTable, columns: Mapping[str, str], algorithms: Sequence[str]
 ) -> list[str]:
     """Say where the numbers are from, what to know of them, and which are in one of the two tables alone."""
-    content, shown = _read_content(source), set(columns.values())
-    notes = [f"Published: {table.title} ({table.place} of {content['source']}).{content['remark']}"]
+    content, columns_here = _read_content(source), set(columns.values())
+    notes = [f"Published: {table.title} ({table.location} of {content['source']}).{content['remark']}"]
     notes += [table.protocol["note"]] if "note" in table.protocol else []
-    notes += [text for column, text in content["notes"].items() if column in shown]
+    notes += [text for column, text in content["notes"].items() if column in columns_here]
     for column, mean in find_wrong_averages(table).items():
-        if column in shown:
+        if column in columns_here:
             average = table.values[AVERAGE, column]
             notes.append(f"The paper prints {average} as the average of {column}; the mean of its rows is {mean:.1f}.")
-    others = [c for c in table.columns if c not in shown]
+    others = [c for c in table.columns if c not in columns_here]
     if printed := [c for c in others if c not in table.unprinted]:
         notes.append(f"Published and not in this run (averages): {_list_averages(table, printed)}.")
     for why in dict.fromkeys(table.unprinted.values()):

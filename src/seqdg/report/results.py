@@ -92,8 +92,8 @@ class Results:
         records = self._source.records(criterion)
         if self._trials is None:
             return records
-        place = {key: i for i, key in enumerate(self._trials)}
-        return sorted((r for r in records if r.key in place), key=lambda r: place[r.key])
+        order = {key: i for i, key in enumerate(self._trials)}
+        return sorted((r for r in records if r.key in order), key=lambda r: order[r.key])
 
     def only(self, trials: Sequence[str]) -> Results:
         """Return the results of some trials.
@@ -148,16 +148,16 @@ class Results:
         rows: list[dict[str, Any]] = []
         if select is None:
             for record in self.records():
-                for place in range(len(record.held_out)):
+                for i in range(len(record.held_out)):
                     evaluations: list[stored.Evaluation | None] = [*record.history] or [None]
-                    rows += [_make_row(record, evaluation, place) for evaluation in evaluations]
+                    rows += [_make_row(record, evaluation, i) for evaluation in evaluations]
         else:
             for outcome in stored.select_outcomes(self.records(), select, criterion):
                 selected = [e for e in outcome.record.history if e.step == outcome.step and outcome.value is not None]
                 evaluation = selected[0] if selected else None
                 if evaluation is not None and select == "oracle-split":
                     evaluation = replace(evaluation, held_out=evaluation.held_out_rest)
-                rows.append(_make_row(outcome.record, evaluation, outcome.place))
+                rows.append(_make_row(outcome.record, evaluation, outcome.domain_index))
         known = {name for row in rows for name in row}
         return pandas.DataFrame(rows, columns=[name for name in _COLUMNS if name in known])
 
@@ -345,14 +345,14 @@ _ABOUT = ("trial", "algorithm", "held_out", "also_held_out", "seed", "lr", "sett
 _COLUMNS = (*_ABOUT, *stored.CRITERIA, *(f"source_{name}" for name in stored.CRITERIA))
 
 
-def _make_row(record: stored.Record, evaluation: stored.Evaluation | None, place: int) -> dict[str, Any]:
+def _make_row(record: stored.Record, evaluation: stored.Evaluation | None, domain_index: int) -> dict[str, Any]:
     """Return a row of the frame: the value of every criterion on one held-out domain, and its mean over the sources."""
     description = record.description
     row = {
         "trial": record.key,
         "algorithm": record.algorithm,
-        "held_out": record.held_out[place],
-        "also_held_out": ",".join(d for i, d in enumerate(record.held_out) if i != place),
+        "held_out": record.held_out[domain_index],
+        "also_held_out": ",".join(d for i, d in enumerate(record.held_out) if i != domain_index),
         "seed": record.seed,
         "lr": description["protocol"].get("lr", math.nan),
         "settings": description.get("settings", {}),
@@ -361,7 +361,7 @@ def _make_row(record: stored.Record, evaluation: stored.Evaluation | None, place
         "step": None if evaluation is None else evaluation.step,
     }
     if evaluation is not None:
-        row |= {name: values[place] for name, values in evaluation.held_out.items()}
+        row |= {name: values[domain_index] for name, values in evaluation.held_out.items()}
         row |= {f"source_{name}": stored.average_finite(values) for name, values in evaluation.source.items()}
     return row
 

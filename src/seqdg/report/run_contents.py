@@ -33,11 +33,11 @@ def read_contents(source: RecordSource, directory: Path | None = None) -> RunCon
     commands = source.read_commands()
     names = list(dict.fromkeys(name for c in commands for name in c["algorithms"]))
     domains = list(dict.fromkeys(domain for c in commands for domain in c["held_out"]))
-    place = {name: i for i, name in enumerate(names)}
-    domain_place = {domain: i for i, domain in enumerate(domains)}
+    order = {name: i for i, name in enumerate(names)}
+    domain_order = {domain: i for i, domain in enumerate(domains)}
     records = sorted(
         source.records(),
-        key=lambda r: (place.get(r.algorithm, len(place)), domain_place.get(r.held_out[0], len(domain_place)), r.seed),
+        key=lambda r: (order.get(r.algorithm, len(order)), domain_order.get(r.held_out[0], len(domain_order)), r.seed),
     )
     return RunContents(source.benchmark, records, source.analyses(), commands, directory)
 

@@ -85,7 +85,7 @@ class Sheet:
         """Return the value as it is printed."""
         return round(value, self.unit.digits)
 
-    def place(self, row: str, column: str) -> int | None:
+    def rank(self, row: str, column: str) -> int | None:
         """Return 0 for the best of its row, 1 for the second, ..."""
         cell = self.cell(row, column)
         return None if cell is None or cell.mean is None else self.ranking[row].index(self.round(cell.mean))
@@ -96,7 +96,7 @@ class Sheet:
 
     def mark(self, row: str, column: str) -> str:
         """Format a cell, with a star in front of the best of its row."""
-        return ("*" if self.place(row, column) == 0 else "") + self.value(row, column)
+        return ("*" if self.rank(row, column) == 0 else "") + self.value(row, column)
 
     def published(self, row: str, column: str) -> str:
         """Return the published number as it is printed."""

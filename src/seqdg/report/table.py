@@ -41,7 +41,7 @@ class ResultTable:
         sheet = self.sheet
         head, *rows = _arrange(
             sheet,
-            lambda r, c: f"<b>{escape(sheet.value(r, c))}</b>" if sheet.place(r, c) == 0 else escape(sheet.value(r, c)),
+            lambda r, c: f"<b>{escape(sheet.value(r, c))}</b>" if sheet.rank(r, c) == 0 else escape(sheet.value(r, c)),
             name=escape,
             label=lambda text: f"&emsp;{escape(text)}",
         )
@@ -136,7 +136,7 @@ def _format_text(sheet: Sheet) -> str:
     names = shorten_names([*sheet.rows, *sheet.columns])
     lines = _arrange(
         sheet,
-        lambda r, c: sheet.value(r, c) + ("*" if sheet.place(r, c) == 0 else " "),
+        lambda r, c: sheet.value(r, c) + ("*" if sheet.rank(r, c) == 0 else " "),
         names.__getitem__,
         label=lambda text: f"  {text}",
         by_algorithm=sheet.paper is not None or len(sheet.columns) > len(sheet.rows),
@@ -189,7 +189,7 @@ def _format_markdown(sheet: Sheet) -> str:
     """Return the table as Markdown, the best of every held-out domain in bold."""
     head, *rows = _arrange(
         sheet,
-        lambda r, c: f"**{sheet.value(r, c)}**" if sheet.place(r, c) == 0 else sheet.value(r, c),
+        lambda r, c: f"**{sheet.value(r, c)}**" if sheet.rank(r, c) == 0 else sheet.value(r, c),
         escape_markdown,
         label=str,
         by_algorithm=False,
@@ -267,7 +267,7 @@ def _draw_latex_differences(sheet: Sheet) -> list[str]:
 
 
 def _format_latex_value(sheet: Sheet, row: str, column: str) -> str:
-    value, rank = sheet.value(row, column, r"$\pm$"), sheet.place(row, column)
+    value, rank = sheet.value(row, column, r"$\pm$"), sheet.rank(row, column)
     return rf"\textbf{{{value}}}" if rank == 0 else rf"\underline{{{value}}}" if rank == 1 else value
 
 

@@ -21,8 +21,8 @@ UNPAIRED = ("ColoredMNIST", "RotatedMNIST")  # of DomainBed, whose rows differ f
 class Outcome:
     """The selected result of one algorithm, held-out domain and seed; its value is None where training diverged.
 
-    place: of the domain among those that its trial holds out.   together: the value over the rows of all of them, where
-    a fixed split holds out several.
+    domain_index: of the domain among those that its trial holds out.
+    together: the value over the rows of all of them, where a fixed split holds out several.
     """
 
     algorithm: str
@@ -31,7 +31,7 @@ class Outcome:
     value: float | None
     step: int
     record: Record
-    place: int = 0
+    domain_index: int = 0
     together: float | None = None
 
 

@@ -157,8 +157,8 @@ class Study:
     def sets(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(part.set for part in self.parts))
 
-    def find_part(self, of: str, kind: str) -> Part | None:
-        return next((part for part in self.parts if (part.set, part.kind) == (of, kind)), None)
+    def find_part(self, set_name: str, kind: str) -> Part | None:
+        return next((part for part in self.parts if (part.set, part.kind) == (set_name, kind)), None)
 
 
 def _fits(part: Part, pattern: str) -> bool:

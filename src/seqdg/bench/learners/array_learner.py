@@ -223,8 +223,8 @@ def _weigh_rows(task: Task, trial: Trial, rows: Tensor) -> Arrays | None:
     """Return the weights of training rows (row,): the user's, 1 on average, times those of their classes; None where
     all weigh the same."""
     loss, dataset = task.make_loss(trial, torch.device("cpu")), task.dataset()
-    own = None if dataset.weight is None else dataset.weight[rows].numpy()
-    weight = None if own is None else own / own.mean()
+    row_weight = None if dataset.weight is None else dataset.weight[rows].numpy()
+    weight = None if row_weight is None else row_weight / row_weight.mean()
     loss = loss.criterion if isinstance(loss, RowWeighted) else loss
     if not isinstance(loss, WeightedCrossEntropy):
         return weight
@@ -260,11 +260,11 @@ def choose_rows(y: NDArray[Any], domain: NDArray[Any], most: int, seed: int) -> 
     if len(y) <= most:
         return np.arange(len(y))
     draw = np.random.default_rng(seed)
-    place = np.empty(len(y))  # of each row in its class of its domain, from 0 to 1
+    rank = np.empty(len(y))  # of each row in its class of its domain, from 0 to 1
     for label, source in np.unique(np.stack([y, domain]), axis=1).T:
         rows = np.flatnonzero((y == label) & (domain == source))
-        place[rows] = draw.permutation(len(rows)) / len(rows)
-    return np.sort(np.lexsort((draw.random(len(y)), place))[:most])
+        rank[rows] = draw.permutation(len(rows)) / len(rows)
+    return np.sort(np.lexsort((draw.random(len(y)), rank))[:most])
 
 
 def spread(scores: NDArray[np.float64], labels: NDArray[np.intp], classes: int) -> NDArray[np.float64]:

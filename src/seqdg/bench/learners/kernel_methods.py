@@ -259,9 +259,11 @@ class LowRankExemplars(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     def measure(self, weights: Floats, positive: Floats, negative: Floats, low: Floats | None) -> tuple[float, Floats]:
         """Return the objective without the nuclear norm, and its gradient; without `low` (F), without the tie too."""
         strong = self.cost * self.exemplar
-        own, others = (weights * positive).sum(1), weights @ negative.T
-        value = (weights**2).sum() + strong * np.logaddexp(0, -own).sum() + self.cost * np.logaddexp(0, others).sum()
-        slope = 2 * weights - strong * expit(-own)[:, None] * positive + self.cost * expit(others) @ negative
+        positive_scores, negative_scores = (weights * positive).sum(1), weights @ negative.T
+        value = (weights**2).sum() + strong * np.logaddexp(0, -positive_scores).sum()
+        value += self.cost * np.logaddexp(0, negative_scores).sum()
+        slope = 2 * weights - strong * expit(-positive_scores)[:, None] * positive
+        slope += self.cost * expit(negative_scores) @ negative
         if low is not None:
             p = expit(weights @ positive.T)
             value += self.tie * ((low - p) ** 2).sum()

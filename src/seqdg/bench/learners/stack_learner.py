@@ -157,8 +157,8 @@ class StackLearner(Learner):
         task, device = session.task, torch.device(session.device)
         notes, saving = task.dataset().notes, session.saving
         records = run_stack(lambda: build_stack(group, task, device), group.key, device, on_step, saving, notes=notes)
-        place = {trial.key: i for i, trial in enumerate(group.trials)}
-        return sorted(records, key=lambda record: place[record.key])
+        index = {trial.key: i for i, trial in enumerate(group.trials)}
+        return sorted(records, key=lambda record: index[record.key])
 
     def time_step(self, group: Group, task: Task, device: torch.device) -> tuple[float, float]:
         prepare_process()
@@ -219,8 +219,8 @@ def check_weights(algorithm: Algorithm, name: str, task: Task) -> None:
 def choose_rate(draft: Draft, algorithm: Algorithm) -> float:
     """Choose the learning rate: as it is given for the algorithm, or else the protocol's; divided by the number of
     domains in a step where the loss is a sum over them and the optimizer does not make up for it."""
-    given = "lr" in draft.table or "lr" in draft.settings
-    if given or not algorithm.sums or choose_optimizer(algorithm, draft.protocol) not in ("sgd", "momentum"):
+    has_rate = "lr" in draft.table or "lr" in draft.settings
+    if has_rate or not algorithm.sums or choose_optimizer(algorithm, draft.protocol) not in ("sgd", "momentum"):
         return draft.protocol.lr
     return draft.protocol.lr / max(1, draft.protocol.count_domains(draft.sources))
 
@@ -260,7 +260,7 @@ def build_stack(group: Group, task: Task, device: torch.device, sets_precision: 
     nets = {seed: some if seed == first.members[0].seed else task.find_net(m) for seed, m in by_seed.items()}
     weights = {seed: _read_weights(built.module, net.names, dtype) for seed, built in nets.items()}
     splits = {(t.held_out, t.seed): t for t in group.trials}  # many differ in settings alone
-    rows = {place: split_rows(task.dataset(), t.protocol, t.held_out, t.seed) for place, t in splits.items()}
+    rows = {key: split_rows(task.dataset(), t.protocol, t.held_out, t.seed) for key, t in splits.items()}
     begun: dict[tuple[int, int, int], Params] = {}
     jobs = [
         _make_job(member, algorithm, views, net, weights[member.seed], rows[trial.held_out, trial.seed], begun)
@@ -285,10 +285,10 @@ def _make_job(
     of sources; trials that differ in the held-out domain alone start from the same, which a stack copies once."""
     sources = len(split.train)
     algorithm.check(net, member.protocol.count_domains(sources))
-    place = id(algorithm), member.seed, sources
-    if place not in begun:
-        begun[place] = algorithm.init(net, weights, sources, make_generator(member.seed, "extra"))
-    return Job(algorithm, member.protocol, split, member.seed, begun[place], views)
+    key = id(algorithm), member.seed, sources
+    if key not in begun:
+        begun[key] = algorithm.init(net, weights, sources, make_generator(member.seed, "extra"))
+    return Job(algorithm, member.protocol, split, member.seed, begun[key], views)
 
 
 def _read_weights(module: nn.Module, names: Collection[str], dtype: torch.dtype) -> Params:
@@ -312,13 +312,13 @@ def share_trainings(group: Group) -> list[tuple[Algorithm, tuple[View | None, ..
                 plain = view
                 continue
             shape = describe_shape(average)
-            place = (shape, sum(other == shape for other, _ in averages))
-            averages[place] = (average, view)
-            everywhere.setdefault(place, average)
+            slot = (shape, sum(other == shape for other, _ in averages))
+            averages[slot] = (average, view)
+            everywhere.setdefault(slot, average)
         by_training.append((trials[0].training.build_algorithm(), plain, averages))
     shared = []
     for algorithm, plain, averages in by_training:
-        chosen = [averages.get(place, (average, None)) for place, average in everywhere.items()]
+        chosen = [averages.get(slot, (average, None)) for slot, average in everywhere.items()]
         trains = SharedTraining(algorithm, tuple(a for a, _ in chosen)) if chosen else algorithm
         shared.append((trains, (plain, *(view for _, view in chosen))))
     return shared

@@ -268,11 +268,11 @@ def fit_and_estimate(
     Return it, with the reason where no estimate can be made, such as that there is one domain only.
     """
     recipe = estimator.make_recipe()
-    own = isinstance(recipe.algorithm, OwnSettings)
-    settings = {} if own else {recipe.name: flatten_settings(recipe.algorithm)}
+    is_own = isinstance(recipe.algorithm, OwnSettings)
+    settings = {} if is_own else {recipe.name: flatten_settings(recipe.algorithm)}
     try:
         comparison = compare(
-            X, y, domains, [estimator.algorithm if own else recipe.name], settings, estimator=estimator, seeds=seeds,
+            X, y, domains, [estimator.algorithm if is_own else recipe.name], settings, estimator=estimator, seeds=seeds,
             rules=(SOURCE_VAL,), nested=False, baseline=None, workers=workers, on_progress=on_progress,
             executor=executor, address=address, runs=runs, on_message=on_message, sample_weight=sample_weight,
         )  # fmt: skip
