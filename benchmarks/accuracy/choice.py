@@ -331,7 +331,7 @@ def _sort(target: Target) -> Target:
 
 
 def _choose_device(wanted: str) -> str:
-    from seqdg.training import choose_device
+    from seqdg.base import choose_device
 
     return choose_device(wanted)
 

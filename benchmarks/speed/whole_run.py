@@ -38,7 +38,8 @@ import torch  # noqa: E402
 import seqdg.bench.learners.stack_learner  # noqa: E402
 import seqdg.bench.running  # noqa: E402
 import seqdg.training.trainer  # noqa: E402
-from seqdg.bench import (  # noqa: E402  # noqa: E402
+from seqdg.base import choose_device  # noqa: E402
+from seqdg.bench import (  # noqa: E402
     Benchmark,
     Group,
     Request,
@@ -58,7 +59,6 @@ from seqdg.results import (  # noqa: E402
 from seqdg.training import (  # noqa: E402
     DomainPredictions,
     Stack,
-    choose_device,
     measure_predictions,
 )
 from seqdg.training.step import CapturedStep  # noqa: E402

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Files,
         Folder,
         adopt_checkouts,
+        choose_device,
         collect_checkouts,
         count_cores,
         find_family,

@@ -1,4 +1,4 @@
-"""The machine and its operating system: files written whole or not at all, interrupts, cores, memory, checkouts."""
+"""The machine and its operating system: files written whole or not at all, interrupts, cores, memory, devices."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO, Protocol
+
+from seqdg.base.messages import UsageError
 
 UNFINISHED = ".part"  # how the name of a file or folder ends while it is being written
 MOMENT = 1.0  # seconds after an interrupt in which further ones are ignored
@@ -218,6 +220,23 @@ def collect_checkouts() -> dict[str, str]:
 def adopt_checkouts(checkouts: Mapping[str, str]) -> None:
     """Take over the checkouts that another process knows."""
     os.environ.update(checkouts)
+
+
+def choose_device(wanted: str) -> str:
+    """Choose the device to train on; `auto` is a GPU where there is one."""
+    import torch
+
+    kind, colon, number = wanted.partition(":")
+    if wanted != "auto" and (kind not in ("cpu", "cuda") or (colon and not number.isdigit())):
+        raise UsageError(f"There is no device '{wanted}'. Choose auto, cpu, cuda or cuda:NUMBER.")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if wanted == "auto":
+        return "cuda" if count else "cpu"
+    if kind == "cuda" and not count:
+        raise UsageError("There is no CUDA device here. Use --device cpu, or auto.")
+    if kind == "cuda" and number and int(number) >= count:
+        raise UsageError(f"There is no device '{wanted}': the last of the {count} CUDA devices is cuda:{count - 1}.")
+    return kind if kind == "cpu" else wanted
 
 
 def prepare_process() -> None:

@@ -14,7 +14,7 @@ from statistics import fmean
 
 import torch
 
-from seqdg.base import UsageError, count_things, hash_own_code
+from seqdg.base import UsageError, choose_device, count_things, hash_own_code
 from seqdg.bench.benchmark import load_benchmark
 from seqdg.bench.execution import InProcess
 from seqdg.bench.learners.contract import Learner
@@ -43,7 +43,7 @@ from seqdg.results import (
     name_commit,
     select_outcomes,
 )
-from seqdg.training import Saving, choose_device, list_versions, make_stream, name_device, split_rows
+from seqdg.training import Saving, list_versions, make_stream, name_device, split_rows
 
 META = "own_code"  # in the store: the hash of each part of a name that is the user's own
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from seqdg import base, bench, estimator, training
+from seqdg import base, bench, estimator
 from seqdg import data as datasets
 from seqdg.cli import options
 from seqdg.cli.terminal import Announcement, explain_interruption, note_task, say
@@ -300,7 +300,7 @@ def predict(
     device : auto|cpu|cuda
         Where to predict. auto uses a GPU if there is one.
     """
-    loaded = estimator.read_model(model, device=training.choose_device(device))
+    loaded = estimator.read_model(model, device=base.choose_device(device))
     ids, missing_values = options.split_names(id), options.split_words(na)
     with bench.count_files("predicting") as on_progress, options.open_data(data) as path:
         tally = estimator.predict_file(

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from seqdg.base import UsageError, list_some
+from seqdg.base import UsageError, choose_device, list_some
 from seqdg.bench import FittedEstimator, list_learners
 from seqdg.core import Algorithm
 from seqdg.data import Frame, count_present
@@ -32,7 +32,6 @@ from seqdg.estimator.user_data import (
     split_sparse,
 )
 from seqdg.nets import NetSpec
-from seqdg.training import choose_device
 
 MANY_ROWS = 10  # a column that is empty in all of so many rows is hardly chance
 Kind = TypeVar("Kind", bound="DomainEstimator")

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
-from seqdg.base import UsageError, unknown
+from seqdg.base import UsageError, choose_device, unknown
 from seqdg.bench import OwnEstimator, OwnEstimatorLearner, find_learner, is_estimator, name_estimator
 from seqdg.core import (
     Algorithm,
@@ -45,7 +45,7 @@ from seqdg.nets import (
     is_batchnorm_frozen,
 )
 from seqdg.results import CRITERIA
-from seqdg.training import Protocol, choose_device, count_steps, make_generator
+from seqdg.training import Protocol, count_steps, make_generator
 
 AUTO = "auto"
 HIDDEN, STEPS, DOMAINS_PER_STEP, MEMBERS = "hidden", "steps", "domains_per_step", "members"

@@ -27,8 +27,7 @@ from seqdg.report.run_contents import (
     list_facts,
     list_settings,
 )
-from seqdg.report.sheet import PAIRING, Sheet, build_sheet, choose_baseline
-from seqdg.report.table import DIFFERENCES, list_differences
+from seqdg.report.sheet import DIFFERENCES, PAIRING, Sheet, build_sheet, choose_baseline, list_differences
 
 DATA_MARK = "@@data@@"  # replaced by what the script reads, when all of it is known
 MOST_BASELINES = 20  # algorithms that can be chosen as the baseline on the page

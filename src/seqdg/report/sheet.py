@@ -11,6 +11,7 @@ from seqdg import results
 from seqdg.base import UsageError, count_things, join_names
 from seqdg.report.published import PublishedColumns, set_beside
 
+DIFFERENCES = ("algorithm", "difference", "95 % interval", "p (Holm)", "pairs", "domains ahead", "verdict")
 PAIRING = (
     "Differences are paired over seed and held-out domain; p by sign-flip permutation, Holm-corrected; the intervals "
     "are not corrected. They say what other seeds would give on these data and domains, taking pairs as independent: "
@@ -249,3 +250,14 @@ def _describe_choice(tried: Mapping[str, tuple[int, int]], select: str, reused: 
         f"Settings and learning rate chosen by {by} on the first seed, for every held-out domain, among {many}; the "
         f"other seeds reuse them.{other}"
     )
+
+
+def list_differences(tests: Sequence[results.PairedDifference], digits: int) -> list[list[str]]:
+    """Return a row for each test, as `DIFFERENCES` names the columns."""
+    rows = []
+    for x in tests:
+        ends = "-" if x.low is None else f"{x.low:+.{digits}f} to {x.high:+.{digits}f}"
+        gap = "-" if x.difference is None else f"{x.difference:+.{digits}f}"
+        p = "-" if x.p_holm is None else "<0.001" if x.p_holm < 0.001 else f"{x.p_holm:.3f}"
+        rows.append([x.algorithm, gap, ends, p, str(x.pairs), f"{x.better_on} of {x.domains}", x.verdict])
+    return rows

@@ -12,10 +12,9 @@ from dataclasses import asdict, dataclass, fields
 from html import escape
 
 from seqdg.base import UsageError, unknown
-from seqdg.report.sheet import PAIRING, Sheet
+from seqdg.report.sheet import DIFFERENCES, PAIRING, Sheet, list_differences
 from seqdg.results import AVERAGE, DONE, FAILED, PairedDifference, Record, Unit, describe_difference
 
-DIFFERENCES = ("algorithm", "difference", "95 % interval", "p (Holm)", "pairs", "domains ahead", "verdict")
 LONGEST = 28  # name in a terminal
 PAIRED = ("baseline", "pairs", "difference", "low", "high", "p", "p_holm", "better_on", "domains", "verdict")
 
@@ -77,17 +76,6 @@ class PairedTests:
     def _repr_html_(self) -> str:
         rows = [[escape(cell) for cell in row] for row in list_differences(self.tests, self.unit.digits)]
         return _format_html(DIFFERENCES, rows, [PAIRING])
-
-
-def list_differences(tests: Sequence[PairedDifference], digits: int) -> list[list[str]]:
-    """Return a row for each test, as `DIFFERENCES` names the columns."""
-    rows = []
-    for x in tests:
-        ends = "-" if x.low is None else f"{x.low:+.{digits}f} to {x.high:+.{digits}f}"
-        gap = "-" if x.difference is None else f"{x.difference:+.{digits}f}"
-        p = "-" if x.p_holm is None else "<0.001" if x.p_holm < 0.001 else f"{x.p_holm:.3f}"
-        rows.append([x.algorithm, gap, ends, p, str(x.pairs), f"{x.better_on} of {x.domains}", x.verdict])
-    return rows
 
 
 def _format_html(head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:

@@ -6,7 +6,6 @@ from seqdg.base.front import open_front
 
 if TYPE_CHECKING:
     from seqdg.training.device import (
-        choose_device,
         find_commit,
         list_versions,
         measure_peak_memory,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqdg.base import UsageError, count_cores, prepare_process
+from seqdg.base import UsageError, choose_device, count_cores, prepare_process
 from seqdg.bench import ExecutorChoice, InProcess, Workers, choose_executor, is_short
-from seqdg.training import choose_device
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from seqdg.base import UsageError, count_cores, unknown
+from seqdg.base import UsageError, choose_device, count_cores, unknown
 from seqdg.bench.executors.workers import Workers
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ class ExecutorChoice:
 
 def choose_executor(choice: ExecutorChoice, device: str) -> tuple[Executor, str]:
     """Choose the executor, and the device that `device` (perhaps `auto`) comes to there."""
-    from seqdg.training import choose_device
 
     kind = device if choice.executor == "ray" else choose_device(device)
     if kind == "cpu" and choice.gpus_per_worker is not None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from sklearn.base import clone
 
-from seqdg.base import UsageError, count_cores, list_some, unknown
+from seqdg.base import UsageError, choose_device, count_cores, list_some, unknown
 from seqdg.bench import (
     RATE,
     Executor,
@@ -65,7 +65,6 @@ from seqdg.estimator.domain_estimator import DomainEstimator, choose_estimator
 from seqdg.estimator.recipe import Recipe, adapt_recipe, to_plain
 from seqdg.estimator.user_data import UserData, count_effective, draw_rows, join_domains, make_user_data
 from seqdg.results import AVERAGE, WORST
-from seqdg.training import choose_device
 
 BASELINE = "agg"
 NETS = ("agg", "agg+ema", "coral+ema", "fo-s-mldg+ema", "ffo-s-mldg+ema")
