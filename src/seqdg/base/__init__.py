@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         collect_checkouts,
         count_cores,
         find_family,
+        find_interrupt,
         heed_interrupts_once,
         hold_interrupts,
         measure_free_memory,

@@ -95,6 +95,7 @@ import typer
 
 from seqdg import base, bench, training
 from seqdg import data as datasets
+from seqdg.cli.terminal import end_interrupted
 from seqdg.results import CRITERIA
 
 # What follows a type is the name of the option, where it is not that of the parameter.
@@ -292,7 +293,10 @@ def takes(command: Callable[..., None]) -> Callable[..., None]:
         for name, kind in groups.items():
             values[name] = kind(**{field.name: values.pop(field.name) for field in fields(kind)})
         positional = [values.pop(p.name) for p in arguments if p.kind is p.POSITIONAL_ONLY]
-        command(*positional, **values)
+        try:
+            command(*positional, **values)
+        except KeyboardInterrupt:
+            raise end_interrupted() from None
 
     run.__doc__ = text
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in described}

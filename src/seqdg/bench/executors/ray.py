@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
 import time
 import warnings
 from collections import deque
@@ -74,12 +76,15 @@ class OnRay:
 
 def connect(workers: int | None, gpus: float | None, address: str | None, device: str) -> tuple[OnRay, str]:
     """Return the executor and the kind of device that it trains on. Without an address, start Ray on this machine."""
+    interrupt = signal.getsignal(signal.SIGTERM)
     ray = _import_ray()
     if device not in ("auto", "cpu", "cuda"):
         raise UsageError(f"Ray chooses among a cluster's GPUs, so '{device}' cannot be asked for. Use cuda or cpu.")
     if workers == 0:
         raise UsageError("0 workers were asked for, and Ray needs at least one. Leave out --executor ray.")
     _initialize(ray, workers, address)
+    if interrupt is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, interrupt)  # Ray has taken it, to end this process without a checkpoint
     resources = ray.cluster_resources()
     has = resources.get("GPU", 0.0)
     kind = device if device != "auto" else "cuda" if has else "cpu"
