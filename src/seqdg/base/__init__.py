@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         unknown,
     )
     from seqdg.base.noise import fold, shuffle, uniform
-    from seqdg.base.plugins import hash_own_code, import_function, import_plugin
+    from seqdg.base.plugins import hash_own_code, import_function, import_plugin, trust_only
     from seqdg.base.system import (
         DOMAINBED,
         UNFINISHED,

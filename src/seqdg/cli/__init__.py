@@ -22,11 +22,12 @@ app = typer.Typer(
     help="Domain generalization by sequential learning: train on the domains you have, work on one you never saw.",
     epilog="Start with `seqdg bench`: it compares six algorithms on bundled data and prints the table.",
 )
+RUN_CODE = (bench, study, rerun, soup, analyze, check)  # which files that they read may name
 for command in (
     bench, study, table, report, status, pack, rerun, soup, predictions, analyze, import_domainbed, list_names,
     check, fit, predict, export, show, importance, learning_curve,
 ):  # in the order of the help  # fmt: skip
-    app.command("list" if command is list_names else None)(takes(command))
+    app.command("list" if command is list_names else None)(takes(command, command in RUN_CODE))
 
 
 def _show_version(wanted: bool) -> None:
