@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -63,12 +65,26 @@ def check_repeated(words: list[str]) -> None:
             raise base.UsageError(f"{option} is given {times} times. Give it once, with commas: {option} A,B.")
 
 
+ROOM, PLACE, FILES = "Make room", "Choose another place", "Allow more of them (ulimit -n 1024)"
+LIMITS = {errno.ENOSPC: ROOM, errno.EDQUOT: ROOM, errno.EROFS: PLACE, errno.EMFILE: FILES, errno.ENFILE: FILES}
+
+
 def main() -> None:
-    """Run a command. Bad input gives one sentence on stderr and exit code 2."""
+    """Run a command. Bad input, and what the machine refuses, give one sentence on stderr and exit code 2."""
     try:
         check_repeated(sys.argv[1:])
         with base.heed_interrupts_once(), print_warnings_as_notes():
             app(args=complete_words(sys.argv[1:]))
     except base.UsageError as error:
-        print(f"seqdg: {base.make_printable(str(error))}", file=sys.stderr)
-        raise SystemExit(2) from None
+        _refuse(str(error))
+    except BaseException as error:  # where a writer does not say more; what is written in Rust panics
+        cause = next((number for number in LIMITS if os.strerror(number) in str(error)), None)
+        if cause is None:
+            raise
+        where = f" ({name})" if (name := getattr(error, "filename", None)) else ""
+        _refuse(f"{os.strerror(cause)}{where}. {LIMITS[cause]}, and run the command again: what is stored stays.")
+
+
+def _refuse(sentence: str) -> NoReturn:
+    print(f"seqdg: {base.make_printable(sentence)}", file=sys.stderr)
+    raise SystemExit(2) from None

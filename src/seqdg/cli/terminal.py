@@ -25,8 +25,8 @@ NUMBER = re.compile(r"(?<![\w.'+-])[-+]?\d[\w.,+-]*")  # by itself: not a name s
 
 
 def quote_command() -> str:
-    """Return the command as the user typed it, quoted for a shell."""
-    return shlex.join(["seqdg", *sys.argv[1:]])
+    """Return the command as the user typed it, quoted for a shell: bytes that are no text as `\\udcff`."""
+    return shlex.join(["seqdg", *sys.argv[1:]]).encode(errors="backslashreplace").decode()
 
 
 def say(sentence: str) -> None:

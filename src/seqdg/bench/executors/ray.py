@@ -103,7 +103,13 @@ def _initialize(ray: Any, workers: int | None, address: str | None) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
-        ray.init("local", num_cpus=workers or count_cores(), include_dashboard=False, **quiet)
+        try:
+            ray.init("local", num_cpus=workers or count_cores(), include_dashboard=False, **quiet)
+        except (OSError, RuntimeError, ValueError) as error:
+            why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise UsageError(
+                f"Ray cannot be started on this machine ({why}). Without --executor ray, its processes do the work."
+            ) from None
         return
     try:
         _check_reachable(address)
