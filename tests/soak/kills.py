@@ -63,19 +63,11 @@ def read_tensors(path: Path) -> Any:
 
 
 def read_model(folder: Path) -> Any:
-    left = sorted(p.name for p in folder.iterdir() if p.name.startswith("."))
-    text = json.loads((folder / "model" / "model.json").read_text())
-    for part in (text, text["facts"]):
-        for clock in ("sha256", "seconds", "created", "trained", "when", "date"):
-            part.pop(clock, None)
-    scores = text["facts"].pop("comparison", None)
-    return left, (folder / "model" / "model.safetensors").read_bytes(), sorted(text), bool(scores)
+    return {p.name: p.read_bytes() for p in sorted((folder / "model").iterdir())}
 
 
 def read_pack(folder: Path) -> Any:
-    return {p.name: p.read_bytes() for p in sorted((folder / "packed").iterdir())}, sorted(
-        p.name for p in folder.iterdir() if p.name.startswith(".")
-    )
+    return {p.name: p.read_bytes() for p in sorted((folder / "packed").iterdir())}
 
 
 SAVING = [*BENCH, "--save-weights", "--out", "run", "--workers"]

@@ -12,9 +12,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from glob import escape
 from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO, Protocol
@@ -22,6 +23,7 @@ from typing import Any, BinaryIO, Protocol
 from seqdg.base.messages import UsageError
 
 UNFINISHED = ".part"  # how the name of a file or folder ends while it is being written
+LEFT = 3600.0  # seconds after which nobody writes to an unfinished folder any more
 MOMENT = 1.0  # seconds after an interrupt in which further ones are ignored
 # The folder that holds DomainBed's package `domainbed`. An environment variable reaches every process that trains.
 DOMAINBED = "SEQDG_DOMAINBED"
@@ -88,8 +90,15 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replace_folder(path: Path) -> Iterator[Path]:
-    """Make an empty folder that takes the place of `path` when the block ends. If the block raises, nothing changes."""
+    """Make an empty folder that takes the place of `path` when the block ends. If the block raises, nothing changes.
+
+    What a process left that was killed here an hour ago or more goes: nobody writes to it any more.
+    """
     path = path.resolve()
+    for left in path.parent.glob(f".{escape(path.name)}.*{UNFINISHED}"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > LEFT:
+                shutil.rmtree(left)
     unfinished, previous = _name_unfinished(path), _name_unfinished(path)
     try:
         unfinished.mkdir(parents=True)
