@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from typing import Annotated, NoReturn
@@ -71,6 +72,8 @@ LIMITS = {errno.ENOSPC: ROOM, errno.EDQUOT: ROOM, errno.EROFS: PLACE, errno.EMFI
 
 def main() -> None:
     """Run a command. Bad input, and what the machine refuses, give one sentence on stderr and exit code 2."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of files need not be text, and not every locale has every sign
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         check_repeated(sys.argv[1:])
         with base.heed_interrupts_once(), print_warnings_as_notes():
