@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 
@@ -60,6 +61,20 @@ def test_what_a_crash_left_half_written_is_not_listed_and_removed(tmp_path):
     assert names(tmp_path / "checkpoints") == ["a"]
     assert folder.read("checkpoints/a") == b"a"
     assert folder.read("checkpoints/c") is None
+
+
+def test_what_a_killed_process_left_of_a_folder_goes_when_nobody_writes_to_it_any_more(tmp_path):
+    old, new, other = (
+        tmp_path / f".{name}.part" for name in ("model[1].1a2b3c4d", "model[1].5e6f7a8b", "other.1a2b3c4d")
+    )
+    for left in (old, new, other):
+        left.mkdir()
+        (left / "weights").write_bytes(b"half")
+    for left in (old, other):
+        os.utime(left, (time.time() - 7200,) * 2)
+    with replace_folder(tmp_path / "model[1]") as folder:
+        (folder / "weights").write_bytes(b"whole")
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([new.name, other.name, "model[1]"])
 
 
 @pytest.fixture(autouse=True)

@@ -118,7 +118,18 @@ def bench(run, tmp_path):
 @pytest.fixture
 def study(run, tmp_path):
     def run_study(text: str, *more: object) -> Done:
-        words = "study", tmp_path / "study.toml", "--workers", 0, "--device", "cpu", "--out", tmp_path / "runs"
+        words = (
+            "study",
+            tmp_path / "study.toml",
+            "--workers",
+            0,
+            "--device",
+            "cpu",
+            "--out",
+            tmp_path / "runs",
+            "--trust",
+            "FILE",
+        )
         return run(text, *words, *more, study=STUDY)
 
     return run_study

@@ -185,9 +185,12 @@ def test_checkpoints_go_when_their_group_is_stored_and_stay_while_it_is_not(tmp_
     files.write("checkpoints/stored", data)
     files.write("checkpoints/not", trainer.encode_snapshot(Snapshot(State(0, 0, {}, {}), []), ["unheard of"], MADE_BY))
     files.write("checkpoints/none", b"text")
-    (tmp_path / "checkpoints" / ".half.part").write_bytes(b"")
+    for folder in ("checkpoints", "weights"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / ".half.part").write_bytes(b"")
     remove_checkpoints(files, store.finished())
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["not"]
+    assert not list((tmp_path / "weights").iterdir())
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         unknown,
     )
     from seqdg.base.noise import fold, shuffle, uniform
-    from seqdg.base.plugins import hash_own_code, import_function, import_plugin
+    from seqdg.base.plugins import hash_own_code, import_function, import_plugin, trust_only
     from seqdg.base.system import (
         DOMAINBED,
         UNFINISHED,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         collect_checkouts,
         count_cores,
         find_family,
+        find_interrupt,
         heed_interrupts_once,
         hold_interrupts,
         measure_free_memory,

@@ -7,9 +7,10 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.machinery import ModuleSpec
@@ -19,12 +20,47 @@ from typing import Any, cast
 
 from seqdg.base.messages import UsageError
 
+_trusted: list[str] | None = None  # what names code that may be imported; None: any, as a program of the user's asks
 _imported: dict[str, dict[Path, bytes]] = {}  # by a user's module, its file and those that it uses, as imported
+
+
+@contextmanager
+def trust_only(typed: Sequence[str], named: Sequence[str] = ()) -> Iterator[None]:
+    """Import no code in this block but what the user names: what a benchmark's file, a study, a record or a model names
+    may be somebody else's. A block within another changes nothing.
+
+    typed: what may hold FILE.py:NAME or module:NAME.   named: files and modules themselves.
+    """
+    global _trusted
+    if _trusted is not None:
+        yield
+        return
+    _trusted = [*typed, *(f"{name}:" for name in named)]
+    try:
+        yield
+    finally:
+        _trusted = None
+
+
+def _check_trust(location: str, what: str) -> None:
+    if _trusted is None:
+        return
+    exact = re.compile(rf"(^|[,+=:]){re.escape(location)}:")
+    files = {
+        Path(part.rpartition(":")[0].removeprefix("domainbed:")) for t in _trusted for part in re.split("[,=+]", t)
+    }
+    is_file = Path(location).suffix == ".py" and Path(location).resolve() in {file.resolve() for file in files}
+    if not is_file and not any(exact.search(text) for text in _trusted):
+        raise UsageError(
+            f"A file names {location} to import {what} from, and nothing that you typed does: its code would run here. "
+            f"If you trust it, add --trust {location} (in Python: trust=['{location}'])."
+        )
 
 
 def import_plugin(location: str, what: str = "algorithms") -> ModuleType:
     """Import a user's module or file, once. What lies beside it can be imported by it. what: the kind of thing that it
     should hold, for errors."""
+    _check_trust(location, what)
     path = Path(location)
     if path.suffix != ".py":
         try:

@@ -12,9 +12,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from glob import escape
 from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO, Protocol
@@ -22,6 +23,7 @@ from typing import Any, BinaryIO, Protocol
 from seqdg.base.messages import UsageError
 
 UNFINISHED = ".part"  # how the name of a file or folder ends while it is being written
+LEFT = 3600.0  # seconds after which nobody writes to an unfinished folder any more
 MOMENT = 1.0  # seconds after an interrupt in which further ones are ignored
 # The folder that holds DomainBed's package `domainbed`. An environment variable reaches every process that trains.
 DOMAINBED = "SEQDG_DOMAINBED"
@@ -88,8 +90,15 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replace_folder(path: Path) -> Iterator[Path]:
-    """Make an empty folder that takes the place of `path` when the block ends. If the block raises, nothing changes."""
+    """Make an empty folder that takes the place of `path` when the block ends. If the block raises, nothing changes.
+
+    What a process left that was killed here an hour ago or more goes: nobody writes to it any more.
+    """
     path = path.resolve()
+    for left in path.parent.glob(f".{escape(path.name)}.*{UNFINISHED}"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > LEFT:
+                shutil.rmtree(left)
     unfinished, previous = _name_unfinished(path), _name_unfinished(path)
     try:
         unfinished.mkdir(parents=True)
@@ -123,8 +132,25 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+# The handlers of a program that has none of its own. By SIGTERM clusters, containers and `timeout` end a program.
+_USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+_interrupt = signal.SIGINT  # the last that came
+
+
+def find_interrupt() -> signal.Signals:
+    """Find which signal interrupted this process: what is raised is a KeyboardInterrupt of either."""
+    return _interrupt
+
+
+def _note_interrupt(number: int) -> float:
+    """Note an interrupt, and return when it came."""
+    global _interrupt
+    _interrupt = signal.Signals(number)
+    return time.monotonic()
+
+
 class _HeedOnce:
-    """A handler of SIGINT that raises KeyboardInterrupt, but not again within a moment."""
+    """A handler that raises KeyboardInterrupt, but not again within a moment."""
 
     def __init__(self) -> None:
         self.heeded = -math.inf  # when it raised last
@@ -132,26 +158,38 @@ class _HeedOnce:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if now - self.heeded > MOMENT:
-            self.heeded = now
+            self.heeded = _note_interrupt(number)
             raise KeyboardInterrupt
 
 
 @contextmanager
-def heed_interrupts_once() -> Iterator[None]:
-    """Ignore interrupts that closely follow another: `timeout -s INT` sends two, and the second would end what the
-    first has asked for, such as checkpoints. One that comes later is heeded: somebody does not want to wait.
-
-    Nothing changes outside the main thread, and where the program handles SIGINT in its own way.
-    """
+def _handle_interrupts(handler: Callable[[int, FrameType | None], None], ours: tuple[type, ...] = ()) -> Iterator[bool]:
+    """Handle interrupts within the block: not outside the main thread, and none that the program handles in its own
+    way, unless its handler is of one of the classes `ours`."""
+    before = {number: signal.getsignal(number) for number in _USUAL}
     is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    signal.signal(signal.SIGINT, _HeedOnce())
+    handled = {n: h for n, h in before.items() if is_main and (h == _USUAL[n] or isinstance(h, ours))}
+    for number in handled:
+        signal.signal(number, handler)
     try:
-        yield
+        yield bool(handled)
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, usual in handled.items():
+            signal.signal(number, usual)
+
+
+@contextmanager
+def heed_interrupts_once() -> Iterator[None]:
+    """Raise KeyboardInterrupt at SIGTERM as at Ctrl-C, and ignore interrupts that closely follow another: `timeout`
+    sends two, and the second would end what the first has asked for, such as checkpoints. One that comes later is
+    heeded: somebody does not want to wait.
+
+    Nothing changes outside the main thread, and where the program handles the signal in its own way.
+    """
+    with _handle_interrupts(_HeedOnce()) as is_outermost:
+        if is_outermost:
+            _note_interrupt(signal.SIGINT)  # what came before is of another command
+        yield
 
 
 @contextmanager
@@ -159,24 +197,19 @@ def hold_interrupts() -> Iterator[list[float]]:
     """Note interrupts in the list instead of raising KeyboardInterrupt: the block looks at it where it can stop. Who
     interrupts again after a moment does not want to wait: that one is raised."""
     came: list[float] = []
-    is_main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGINT)
-    if not is_main or not (before is signal.default_int_handler or isinstance(before, _HeedOnce)):
-        yield came
-        return
+    heeding = [h for h in map(signal.getsignal, _USUAL) if isinstance(h, _HeedOnce)]
 
     def note(number: int, frame: FrameType | None) -> None:
-        came.append(time.monotonic())
+        came.append(_note_interrupt(number))
         if came[-1] - came[0] > MOMENT:
             raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, note)
     try:
-        yield came
+        with _handle_interrupts(note, (_HeedOnce,)):
+            yield came
     finally:
-        if came and isinstance(before, _HeedOnce):
-            before.heeded = came[-1]
-        signal.signal(signal.SIGINT, before)
+        for handler in heeding if came else ():
+            handler.heeded = came[-1]
 
 
 def count_cores() -> int:

@@ -63,10 +63,11 @@ class Request(ExecutorChoice):
     allow_partial: bool = False
     domainbed: Path | None = None
     log: Sequence[str] = ()
+    trust: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("algorithms", "held_out", "log"):
+        for name in ("algorithms", "held_out", "log", "trust"):
             value = getattr(self, name)
             if isinstance(value, str):
                 raise UsageError(f"{name} is '{value}', but it must be a list of names, such as ['{value}'].")
@@ -99,7 +100,7 @@ class Request(ExecutorChoice):
     def write_command(self, benchmark: str) -> str:
         """Write the command that asks for the same trials."""
         words = ["seqdg", "bench", benchmark]
-        names = ["algorithms", "held_out", "trials", "steps", "seed", "search", "precision", "settings_from"]
+        names = ["algorithms", "held_out", "trials", "steps", "seed", "search", "precision", "settings_from", "trust"]
         for name in [*names, *(["select"] if self.leave_one_out or self.reuse else [])]:
             value = getattr(self, name)
             if name == "select" or value != getattr(Request, name):

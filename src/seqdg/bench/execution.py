@@ -195,7 +195,10 @@ def execute(
 
 
 def remove_checkpoints(files: Folder, finished: Container[str]) -> None:
-    """Remove checkpoints of groups that were stored just before a crash, and files that are not checkpoints."""
+    """Remove checkpoints of groups that were stored just before a crash, files that are not checkpoints, and what a
+    crash left half written."""
+    for folder in ("weights", "predictions"):
+        files.names(folder)
     for name in files.names(FOLDER):
         try:
             trials: Sequence[str] = read_header(files.read(name) or b"")["trials"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from seqdg.base import DOMAINBED, Folder, UsageError, count_things, set_checkout
+from seqdg.base import DOMAINBED, Folder, UsageError, count_things, set_checkout, trust_only
 from seqdg.bench.benchmark import Benchmark, Request, load_benchmark
 from seqdg.bench.execution import (
     Executor,
@@ -83,6 +83,7 @@ def run(
     allow_partial: bool = False,
     domainbed: str | Path | None = None,
     log: Sequence[str] = (),
+    trust: Sequence[str] = (),
     progress: bool = True,
     command: str | None = None,
 ) -> Results:
@@ -151,6 +152,9 @@ def run(
         A checkout of DomainBed, whose classes run as "domainbed:CORAL". None: where SEQDG_DOMAINBED says.
     log : sequence of str
         Tools that the curves and the table are written to as well: "tensorboard", "mlflow", "wandb".
+    trust : sequence of str
+        Files and modules whose code may run because a file names them, such as the function `encode` of a benchmark of
+        your own. Those that `algorithms` names need not be here.
     progress : bool
         Show on the console how far the run is.
     command : str, optional
@@ -171,7 +175,9 @@ def run(
     [0, 1]
     """
     options = {name: value for name, value in locals().items() if name not in ("benchmark", "progress", "command")}
-    results = run_benchmark(benchmark, Request(**options), command, quiet=not progress)
+    request = Request(**options)
+    with trust_only(request.algorithms or (), request.trust):
+        results = run_benchmark(benchmark, request, command, quiet=not progress)
     if results.failures():
         warnings.warn(describe_failures(results), FailedTrials, stacklevel=2)
     return results

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -22,11 +25,12 @@ app = typer.Typer(
     help="Domain generalization by sequential learning: train on the domains you have, work on one you never saw.",
     epilog="Start with `seqdg bench`: it compares six algorithms on bundled data and prints the table.",
 )
+RUN_CODE = (bench, study, rerun, soup, analyze, check)  # which files that they read may name
 for command in (
     bench, study, table, report, status, pack, rerun, soup, predictions, analyze, import_domainbed, list_names,
     check, fit, predict, export, show, importance, learning_curve,
 ):  # in the order of the help  # fmt: skip
-    app.command("list" if command is list_names else None)(takes(command))
+    app.command("list" if command is list_names else None)(takes(command, command in RUN_CODE))
 
 
 def _show_version(wanted: bool) -> None:
@@ -62,12 +66,28 @@ def check_repeated(words: list[str]) -> None:
             raise base.UsageError(f"{option} is given {times} times. Give it once, with commas: {option} A,B.")
 
 
+ROOM, PLACE, FILES = "Make room", "Choose another place", "Allow more of them (ulimit -n 1024)"
+LIMITS = {errno.ENOSPC: ROOM, errno.EDQUOT: ROOM, errno.EROFS: PLACE, errno.EMFILE: FILES, errno.ENFILE: FILES}
+
+
 def main() -> None:
-    """Run a command. Bad input gives one sentence on stderr and exit code 2."""
+    """Run a command. Bad input, and what the machine refuses, give one sentence on stderr and exit code 2."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of files need not be text, and not every locale has every sign
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         check_repeated(sys.argv[1:])
         with base.heed_interrupts_once(), print_warnings_as_notes():
             app(args=complete_words(sys.argv[1:]))
     except base.UsageError as error:
-        print(f"seqdg: {base.make_printable(str(error))}", file=sys.stderr)
-        raise SystemExit(2) from None
+        _refuse(str(error))
+    except BaseException as error:  # where a writer does not say more; what is written in Rust panics
+        cause = next((number for number in LIMITS if os.strerror(number) in str(error)), None)
+        if cause is None:
+            raise
+        where = f" ({name})" if (name := getattr(error, "filename", None)) else ""
+        _refuse(f"{os.strerror(cause)}{where}. {LIMITS[cause]}, and run the command again: what is stored stays.")
+
+
+def _refuse(sentence: str) -> NoReturn:
+    print(f"seqdg: {base.make_printable(sentence)}", file=sys.stderr)
+    raise SystemExit(2) from None

@@ -17,7 +17,7 @@ from seqdg import base, core, paper, report, results, training
 from seqdg import bench as benchmarks
 from seqdg import study as studies
 from seqdg.cli import options
-from seqdg.cli.terminal import explain_interruption, quote_command, say
+from seqdg.cli.terminal import end_interrupted, explain_interruption, quote_command, say
 
 
 def bench(benchmark: str = "rotated-mnist", /, *, asked: options.RunOptions) -> None:
@@ -119,8 +119,7 @@ def _run_study(study: studies.Study, parts: Sequence[studies.Part], where: studi
         typer.echo("The time limit has elapsed. The same command continues where this one stopped.")
         return
     except KeyboardInterrupt:
-        say("seqdg: interrupted; the same command continues where this one stopped.")
-        raise typer.Exit(130) from None
+        raise end_interrupted("the same command continues where this one stopped.") from None
     if failed:
         reason = failed[0].error.strip().splitlines()[-1]
         say(f"seqdg: {len(failed)} trials failed, the first ({failed[0].algorithm}): {reason}")

@@ -71,6 +71,9 @@ encoding : NAME
     Encoding of a text table, such as cp1252. Default: guessed from the file.
 as_json
     Print JSON, for programs.
+trust : A,B
+    Files and modules whose code may run because a file that is read names them: a benchmark's, a study's or a run's.
+    Those that you name in another option need not be here.
 force
     Replace what lies at --out already.
 criterion : CRITERIA
@@ -95,6 +98,7 @@ import typer
 
 from seqdg import base, bench, training
 from seqdg import data as datasets
+from seqdg.cli.terminal import end_interrupted
 from seqdg.results import CRITERIA
 
 # What follows a type is the name of the option, where it is not that of the parameter.
@@ -237,9 +241,11 @@ class RunOptions:
     allow_partial: bool = False
     domainbed: Path | None = None
     log: list[str] | None = None
+    trust: str | None = None
 
     def make_request(self) -> bench.Request:
         lists = {"algorithms": split_names(self.algorithms), "held_out": split_names(self.held_out)}
+        lists["trust"] = list(split_words(self.trust))
         tools = [name for text in self.log or () for name in split_words(text)]
         return bench.Request(**{**vars(self), **lists, "settings": self.settings or (), "log": tools})
 
@@ -266,11 +272,13 @@ class SessionOptions:
         return bench.make_session(chosen, saving, held_out, self.data, self.device, self.weights, self.allow_partial)
 
 
-def takes(command: Callable[..., None]) -> Callable[..., None]:
+def takes(command: Callable[..., None], trusts: bool = False) -> Callable[..., None]:
     """Make of a function what typer reads: parameters before a `/` are arguments, the others options.
 
     Where a parameter is a dataclass, its fields are options. Each is explained under `Parameters` in the docstring of
     the command or of the dataclass or, where commands share it, of this module: its name, the metavar, and the help.
+
+    trusts: whether the files that it reads may name code to run, so that it has the option --trust.
     """
     text, explained = read_parameters(command)
     hints = inspect.get_annotations(command, eval_str=True)  # get_type_hints hides some from typer, in Python 3.10
@@ -287,12 +295,22 @@ def takes(command: Callable[..., None]) -> Callable[..., None]:
             about = (_SHARED | texts).get(p.name, ("", ""))
             described.append(_describe(p.replace(annotation=types[p.name]), *about))
 
+    adds_trust = trusts and all(parameter.name != "trust" for parameter in described)
+    if adds_trust:
+        trust = inspect.Parameter("trust", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=str | None)
+        described.append(_describe(trust, *_SHARED["trust"]))
+
     @functools.wraps(command)
     def run(**values: Any) -> None:
+        trusted = split_words(values.pop("trust") if adds_trust else values.get("trust"))
         for name, kind in groups.items():
             values[name] = kind(**{field.name: values.pop(field.name) for field in fields(kind)})
         positional = [values.pop(p.name) for p in arguments if p.kind is p.POSITIONAL_ONLY]
-        command(*positional, **values)
+        try:
+            with base.trust_only(sys.argv[1:], trusted):
+                command(*positional, **values)
+        except KeyboardInterrupt:
+            raise end_interrupted() from None
 
     run.__doc__ = text
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in described}

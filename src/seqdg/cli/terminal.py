@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 import sys
 import time
 import warnings
@@ -24,8 +25,8 @@ NUMBER = re.compile(r"(?<![\w.'+-])[-+]?\d[\w.,+-]*")  # by itself: not a name s
 
 
 def quote_command() -> str:
-    """Return the command as the user typed it, quoted for a shell."""
-    return shlex.join(["seqdg", *sys.argv[1:]])
+    """Return the command as the user typed it, quoted for a shell: bytes that are no text as `\\udcff`."""
+    return shlex.join(["seqdg", *sys.argv[1:]]).encode(errors="backslashreplace").decode()
 
 
 def say(sentence: str) -> None:
@@ -35,7 +36,7 @@ def say(sentence: str) -> None:
 
 @contextmanager
 def explain_interruption(directory: Path, what: str = "trial") -> Iterator[None]:
-    """Say after Ctrl-C how many trials a directory holds, and how to go on. what: what the user calls them."""
+    """Say after Ctrl-C or SIGTERM how many trials a directory holds, and how to go on. what: what they are called."""
     try:
         yield
     except KeyboardInterrupt:
@@ -45,8 +46,17 @@ def explain_interruption(directory: Path, what: str = "trial") -> Iterator[None]
             stored = len(store.finished())
             store.close()
         count = base.count_things(stored, what)
-        say(f"seqdg: interrupted; {count} stored in {directory}. To go on: {quote_command()}")
-        raise typer.Exit(130) from None
+        what = f"{count} stored in {directory}. To go on: {quote_command()}"
+        raise end_interrupted(what) from None
+
+
+def end_interrupted(what: str = "") -> typer.Exit:
+    """Say that the command was interrupted, and what it leaves. Return what ends it, with the exit code by which a
+    shell names the signal."""
+    number = base.find_interrupt()
+    said = "interrupted" if number == signal.SIGINT else f"interrupted by {number.name}"
+    say(f"seqdg: {said}; {what}" if what else f"seqdg: {said}.")
+    return typer.Exit(128 + number)
 
 
 class Announcement:

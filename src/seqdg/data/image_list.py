@@ -128,7 +128,8 @@ def read_list(path: Path, spec: DataSpec) -> Any:
     if len(frames) > 1:
         frame = pandas.concat(frames, ignore_index=True).drop_duplicates(ignore_index=True)
     if spec.prepare:
-        function = import_function(spec.prepare, "prepare")
+        ours = {f"{__name__}:{function.__name__}": function for function in (divide_camelyon17, divide_fmow)}
+        function = ours.get(spec.prepare) or import_function(spec.prepare, "prepare")
         try:
             frame = function(frame, path if path.is_dir() else path.parent)
         except UsageError:

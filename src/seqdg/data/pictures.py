@@ -223,11 +223,14 @@ def find_cache_folder() -> Path:
     """Return $SEQDG_CACHE, or `seqdg` in the user's cache folder of this platform."""
     if folder := os.environ.get("SEQDG_CACHE"):
         return Path(folder)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "seqdg" / "cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "seqdg"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seqdg"
+    try:
+        if sys.platform == "win32":
+            return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "seqdg" / "cache"
+        if sys.platform == "darwin":
+            return Path.home() / "Library" / "Caches" / "seqdg"
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seqdg"
+    except RuntimeError:  # in a container, of a user whom it does not know
+        raise UsageError("This user has no home folder for the cache of pictures. Set SEQDG_CACHE to one.") from None
 
 
 def fill_pixels(

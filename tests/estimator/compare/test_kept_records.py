@@ -101,6 +101,24 @@ def test_other_data_options_or_code_start_anew_with_a_word(hospitals, tmp_path, 
     assert says == [f"What was trained in {tmp_path} was of other data, options or code: starting anew."]
 
 
+@pytest.mark.parametrize("how_far", ["file", "tables"])
+def test_one_that_is_killed_while_it_makes_its_store_goes_on_without_a_word(hospitals, whole, tmp_path, how_far):
+    if how_far == "file":
+        (tmp_path / "results.sqlite").touch()
+    else:
+        Store.create(tmp_path, "compare").close()
+    says = []
+    assert str(compared(hospitals, tmp_path, says=says)) == str(whole)
+    assert not says
+
+
+def test_a_run_of_a_benchmark_is_never_taken_for_a_comparison(hospitals, tmp_path):
+    Store.create(tmp_path, "rotated-mnist").close()
+    with pytest.raises(UsageError, match="holds a run of 'rotated-mnist'"):
+        compared(hospitals, tmp_path)
+    assert Store.open(tmp_path).benchmark == "rotated-mnist"
+
+
 def test_two_comparisons_cannot_share_a_directory_at_once(hospitals, tmp_path):
     from seqdg.results import lock_directory
 

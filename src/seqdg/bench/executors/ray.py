@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
 import time
 import warnings
 from collections import deque
@@ -74,12 +76,15 @@ class OnRay:
 
 def connect(workers: int | None, gpus: float | None, address: str | None, device: str) -> tuple[OnRay, str]:
     """Return the executor and the kind of device that it trains on. Without an address, start Ray on this machine."""
+    interrupt = signal.getsignal(signal.SIGTERM)
     ray = _import_ray()
     if device not in ("auto", "cpu", "cuda"):
         raise UsageError(f"Ray chooses among a cluster's GPUs, so '{device}' cannot be asked for. Use cuda or cpu.")
     if workers == 0:
         raise UsageError("0 workers were asked for, and Ray needs at least one. Leave out --executor ray.")
     _initialize(ray, workers, address)
+    if interrupt is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, interrupt)  # Ray has taken it, to end this process without a checkpoint
     resources = ray.cluster_resources()
     has = resources.get("GPU", 0.0)
     kind = device if device != "auto" else "cuda" if has else "cpu"
@@ -98,7 +103,13 @@ def _initialize(ray: Any, workers: int | None, address: str | None) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
-        ray.init("local", num_cpus=workers or count_cores(), include_dashboard=False, **quiet)
+        try:
+            ray.init("local", num_cpus=workers or count_cores(), include_dashboard=False, **quiet)
+        except (OSError, RuntimeError, ValueError) as error:
+            why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise UsageError(
+                f"Ray cannot be started on this machine ({why}). Without --executor ray, its processes do the work."
+            ) from None
         return
     try:
         _check_reachable(address)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 ATTEMPTS = 3  # at a group whose workers die
 PATIENCE = 10.0  # seconds that workers have to write a checkpoint when the run is interrupted
 Waiting = deque[tuple["Group", int]]  # groups that wait, each with the number of its next attempt
+INTERRUPTS = signal.SIGINT, signal.SIGTERM  # reach all processes of a terminal, or of a cluster's job
 _SPAWN = multiprocessing.get_context("spawn")  # a fork would inherit the threads and the CUDA state of this process
 
 
@@ -107,13 +108,13 @@ def _hand_out(worker: _Worker, waiting: Waiting) -> Group | None:
 
 @contextmanager
 def _block_interrupts() -> Iterator[None]:
-    """Start processes in this block that ignore Ctrl-C, which reaches all processes of a terminal, from their first
-    import on. This process receives it when the block ends."""
+    """Start processes in this block that ignore interrupts from their first import on. This process receives them when
+    the block ends."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
     resource_tracker.ensure_running()  # starting it later would undo the next line
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
     try:
         yield
     finally:
@@ -256,7 +257,8 @@ def serve(sender: Sender, session: Session) -> None:
     """Train groups from the pipe until None comes. A worker unpickles the arguments in their order."""
     from seqdg.bench.execution import train_group
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the first one decides
+    for number in INTERRUPTS:
+        signal.signal(number, signal.SIG_IGN)  # the first process decides
     threading.Thread(target=_follow_parent, daemon=True).start()
     pipe = sender.pipe
 

@@ -26,7 +26,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -458,13 +458,12 @@ class KeptRecords(MemorySink):
         super().__init__()
         self._open = ExitStack()
         self._open.enter_context(lock_directory(directory))
-        if (directory / FILE).exists():
-            with closing(Store.open(directory)) as store:
-                is_other = store.meta(IDENTITY) != identity
-            if is_other:
-                on_message(f"What was trained in {directory} was of other data, options or code: starting anew.")
-                _remove_files(directory)
         self.store = Store.create(directory, NAME)
+        if self.store.meta(IDENTITY) not in (None, identity):  # None: it was killed before it was written
+            on_message(f"What was trained in {directory} was of other data, options or code: starting anew.")
+            self.store.close()
+            _remove_files(directory)
+            self.store = Store.create(directory, NAME)
         self._open.callback(self.store.close)
         self.store.set_meta(IDENTITY, identity)
         files = Folder(directory.resolve())
