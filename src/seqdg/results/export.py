@@ -19,7 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqdg.base import Folder, UsageError, replace_file, unknown
+from seqdg.base import Folder, UsageError, has_broken_seal, replace_file, unknown
 from seqdg.results.criteria import CRITERIA, USUAL
 from seqdg.results.record import (
     CLASSES,
@@ -286,10 +286,18 @@ def _write_predictions(out: Path, kept: Sequence[tuple[Record, Path]], classes: 
 def _read_predictions(record: Record, path: Path, classes: Sequence[str]) -> pd.DataFrame:
     """Return the table of one trial."""
     import pandas as pd
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
-    with safe_open(path, framework="numpy") as file:
-        tensors, step = {name: file.get_tensor(name) for name in file.keys()}, int(file.metadata()["step"])  # noqa: SIM118
+    try:
+        if has_broken_seal(path.read_bytes()):
+            raise ValueError
+        with safe_open(path, framework="numpy") as file:
+            tensors, step = {name: file.get_tensor(name) for name in file.keys()}, int(file.metadata()["step"])  # noqa: SIM118
+    except (ValueError, TypeError, KeyError, SafetensorError):
+        raise UsageError(
+            f"{path} is damaged: its bytes have changed since it was written. Fetch it again, or run `seqdg bench` "
+            "with --save-predictions and another --out."
+        ) from None
     table = pd.DataFrame({
         "trial": record.key,
         "algorithm": record.algorithm,
