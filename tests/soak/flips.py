@@ -36,8 +36,7 @@ from digits import TASK, make_plan, train
 from seqdg.base import Folder, UsageError
 from seqdg.bench import Request, Session
 from seqdg.bench.soup import mix_run
-from seqdg.data import Dataset, DataSpec, load_dataset, write_prepared
-from seqdg.data.dataset import read_prepared
+from seqdg.data import Dataset, DataSpec, load_dataset
 from seqdg.estimator import DomainClassifier
 from seqdg.report import Results
 from seqdg.results import FILE, Record, RecordSource, Store, open_run, pack, write_predictions
@@ -45,6 +44,7 @@ from seqdg.training import Saving
 
 NAMED, HARMLESS, SILENT, WRONG, CRASH = "named", "harmless", "silent", "wrong", "crash"
 GOOD = (NAMED, HARMLESS)
+ENDS = 4096  # bytes at each end of a file
 
 
 @dataclass(frozen=True)
@@ -177,18 +177,6 @@ def read_model(folder: Path) -> object:
     return model.predict_proba(_draw_table()[0]).tolist(), model.predict(_draw_table()[0]).tolist(), model.get_params()
 
 
-def make_prepared(folder: Path) -> list[Path]:
-    x, y, domains = _draw_table()
-    with tempfile.TemporaryDirectory() as place:
-        x.assign(**{"class": y, "domain": domains}).to_csv(Path(place) / "table.csv", index=False)
-        spec = DataSpec("mine", path=("table.csv",), label_column="class", categories=("smoker",), scale=True)
-        return [write_prepared(load_dataset(spec, Path(place)), folder, "mine")]
-
-
-def read_prepared_data(folder: Path) -> object:
-    return _tell_data(read_prepared(folder / "prepared/mine.npz"))
-
-
 def _tell_data(data: Dataset) -> object:
     return {f.name: np.asarray(v).tolist() if hasattr(v := getattr(data, f.name), "shape") else v for f in fields(data)}
 
@@ -222,7 +210,6 @@ KINDS = {
     "predictions": Kind(make_predictions, read_predictions),
     "model of a network": Kind(partial(make_model, "agg+ema"), read_model),
     "model of an estimator": Kind(partial(make_model, "logistic"), read_model),
-    "prepared data": Kind(make_prepared, read_prepared_data),
     "cache of pictures": Kind(make_cache, read_cache, is_made_again=True),
 }
 
@@ -242,7 +229,7 @@ class Flipper:
         copy = self._copy(kind)
         name = draw.choice(files)
         data = bytearray((copy / name).read_bytes())
-        bit = draw.randrange(8 * len(data))
+        bit = _draw_bit(draw, len(data))
         data[bit // 8] ^= 1 << bit % 8
         (copy / name).write_bytes(data)
         result, said, outcome = _read(KINDS[kind], copy)
@@ -265,6 +252,13 @@ class Flipper:
         copy = self.folder / "copy"
         shutil.rmtree(copy, ignore_errors=True)
         return Path(shutil.copytree(self.folder / kind, copy))
+
+
+def _draw_bit(draw: random.Random, size: int) -> int:
+    """Draw a bit of a file: every second one lies at an end of it, where most formats keep their structure."""
+    place = draw.choice(("anywhere", "anywhere", "start", "end"))
+    near = 8 * min(size, ENDS)
+    return draw.randrange(8 * size - near if place == "end" else 0, near if place == "start" else 8 * size)
 
 
 def _read(kind: Kind, folder: Path) -> tuple[str, str, str | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,5 +14,5 @@ from soak.flips import GOOD, KINDS, NAMED, count_outcomes, flip_all
 def test_no_flipped_bit_changes_a_result_in_silence(tmp_path: Path, flips: int) -> None:
     made = list(flip_all(tmp_path, flips))
     assert [flip for flip in made if flip.outcome not in GOOD] == [], count_outcomes(made)
-    assert Counter(flip.kind for flip in made) == dict.fromkeys(KINDS, flips // len(KINDS))
+    assert {flip.kind for flip in made} == set(KINDS)
     assert sum(flip.outcome == NAMED for flip in made) > flips / 2, "most bits of most files count"

@@ -293,7 +293,7 @@ def _hash_pictures(container: Container, pictures: Sequence[PictureFile]) -> str
 def _open_cache(path: Path, rows: int) -> NDArray[np.uint8] | None:
     """Open the file, or return None if it is missing, incomplete or damaged."""
     try:
-        content = memoryview(np.memmap(path, np.uint8, "r"))
+        content = np.memmap(path, np.uint8, "r").data
         if is_intact(content, len(content) - SEAL_SIZE):
             pixels: NDArray[np.uint8] = np.load(path, mmap_mode="r", allow_pickle=False)
             return pixels if len(pixels) == rows else None

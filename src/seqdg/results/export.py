@@ -32,12 +32,12 @@ from seqdg.results.record import (
     PACKED_COLUMNS,
     PARTS,
     SEAL,
-    TRIAL,
     TRIALS,
     Evaluation,
     Record,
     RecordSource,
     find_versions,
+    list_packed_types,
     make_seal,
     pack_history,
     sort_criteria,
@@ -162,9 +162,7 @@ def _make_trials(records: Sequence[Record], planned: dict[str, tuple[str, bool]]
         group, latest = planned[record.key]
         added = {"finished": round(record.finished * 1000), "group": group, "latest": latest}
         rows.append({**record.make_row(), **added, "digest": record.make_digest(*pack_history(record.history))})
-    kinds = {**TRIAL, "group": "string"}
-    types = {name: getattr(arrow, kind)() for name, kind in kinds.items() if kind != "numbers"}
-    types |= {"finished": arrow.timestamp("ms"), "latest": arrow.bool_(), "losses": arrow.list_(arrow.float64())}
+    types = list_packed_types()
     table = arrow.table({name: arrow.array([row[name] for row in rows], types[name]) for name in PACKED_COLUMNS})
     text = json.dumps(facts, ensure_ascii=False)
     return _make_parquet(table, {FORMAT: text, SEAL: make_seal(text, rows)})

@@ -171,7 +171,8 @@ class Store(RecordSource):
         if changed := [name for name, known in sums.items() if _hash(texts.get(name, "")) != known]:
             return f"{list_some(changed)} changed on the disk"
         read = lru_cache(maxsize=None)(json.loads)
-        count = sum(not _is_whole(row, read) for row in self._db.execute("SELECT * FROM trials"))
+        with pause_garbage_collection():
+            count = sum(not _is_whole(row, read) for row in self._db.execute("SELECT * FROM trials"))
         return f"{count_things(count, 'record')} changed on the disk" if count else ""
 
     def _recover(self, path: Path, benchmark: str) -> int:
@@ -181,9 +182,10 @@ class Store(RecordSource):
         with closing(sqlite3.connect(_read_only(path), uri=True)) as damaged, self._transaction():
             sums: dict[str, str] = {}
             for table in ("meta", "planned", "analyses", "trials"):
-                count, rows = 0, list(_read_rows(damaged, table, most))
+                count, rows = 0, _read_rows(damaged, table, most)
                 if table == "meta":
-                    sums = _read_sums(dict(row for row in rows if len(row) == 2))
+                    rows = iter(facts := list(rows))
+                    sums = _read_sums({row[0]: row[1] for row in facts if len(row) == 2})
                 for row in rows:
                     # By place: the name of a column may be what changed.
                     record = dict(zip(_COLUMNS, row, strict=False))
