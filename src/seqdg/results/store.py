@@ -149,6 +149,8 @@ class Store(RecordSource):
                     return "some of its pages are not as they were written"
                 with self._transaction("DEFERRED"):  # a run may be writing meanwhile
                     return self._find_change()
+            except UnicodeDecodeError:  # of the name of a column
+                return "its tables are not as they were made"
             except sqlite3.DatabaseError as error:
                 if not any(part in str(error) for part in ("malformed", "not a database", "not decode")):
                     raise
@@ -493,7 +495,7 @@ def _read_rows(damaged: sqlite3.Connection, table: str, most: int) -> Iterator[s
     def fetch(sql: str) -> list[sqlite3.Row]:
         try:
             return damaged.execute(sql).fetchall()
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):
             return []
 
     last = fetch(f"SELECT max(rowid) FROM {table}")
