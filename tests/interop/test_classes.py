@@ -128,6 +128,22 @@ def test_a_training_that_diverges_ends_at_its_next_evaluation(stand_in: Path, tm
     assert repr(told(train(trial, None, tmp_path))) == repr(told(whole))
 
 
+def test_a_checkpoint_in_which_a_bit_flipped_is_named_and_not_used(
+    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trial = make_trial("ERM")
+    monkeypatch.setattr(class_training, "MOMENT", -1.0)
+    with pytest.raises(KeyboardInterrupt):
+        train(trial, 7, tmp_path)
+    (path,) = (tmp_path / "checkpoints").iterdir()
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+    again = train(trial, None, tmp_path)
+    assert "starts anew: the checkpoint is damaged, or of another version of seqdg." in capsys.readouterr().err
+    assert told(again) == told(train(trial))
+
+
 def test_every_part_of_the_state_counts(stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the averages that no buffer holds, the end is another: the test above can fail."""
     trial = make_trial("Averages")

@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from seqdg.base import UsageError
+from seqdg.base import UsageError, save_sealed
 from seqdg.nets import alexnet, initialize, mlp, resnet18, weights
 
 
@@ -34,6 +34,17 @@ def test_a_file_of_the_same_net_is_loaded_whole_and_its_hash_returned(tmp_path: 
     assert weights.load_weights(net, path) == hashlib.sha256(path.read_bytes()).hexdigest()
     for key, tensor in source.state_dict().items():
         assert torch.equal(net.state_dict()[key], tensor), key
+
+
+def test_kept_weights_that_changed_since_they_were_written_are_refused(tmp_path: Path):
+    source, net, path = small(seed=1), small(seed=2), tmp_path / "w.safetensors"
+    content = bytearray(save_sealed(source.state_dict(), {"step": "3"}))
+    path.write_bytes(content)
+    weights.load_weights(net, path)
+    content[-3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"w\.safetensors is damaged: its bytes have changed since it was written"):
+        weights.load_weights(net, path)
 
 
 @pytest.mark.parametrize("name", ["w.pth", "w.safetensors"])

@@ -6,6 +6,7 @@ import math
 import shutil
 import sqlite3
 import struct
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -242,6 +243,62 @@ def test_a_number_that_changed_on_disk_is_noticed_before_a_run_goes_on(tmp_path:
         store = Store.create(tmp_path, "bench")
     assert {r.seed for r in store.records()} == {0, 1, 2, 4}
     assert store.finished() == {"key0", "key1", "key2", "key4"}
+
+
+def test_a_number_that_changed_on_disk_is_noticed_by_who_only_reads(tmp_path: Path) -> None:
+    store = Store.create(tmp_path, "bench")
+    many(store, 5)
+    store.close()
+    change_a_number(tmp_path / FILE)
+    with pytest.warns(UserWarning, match=r"is damaged \(1 record changed on the disk\), and 4 whole records are read"):
+        assert {r.seed for r in Store.open(tmp_path).records("accuracy")} == {0, 1, 2, 4}
+
+
+def make_and_change(directory: Path, sql: str) -> None:
+    """Make a store, and change it as if a bit of it had flipped."""
+    store = Store.create(directory, "bench")
+    many(store, 5)
+    store.set_meta("classes", '["a", "b"]')
+    store.add_analysis("ranks", [1, 2])
+    store.add_analysis("ranks", [3])
+    store.close()
+    with closing(sqlite3.connect(directory / FILE)) as db, db:
+        db.executescript(sql)
+
+
+@pytest.mark.parametrize(
+    ("sql", "named", "lost"),
+    [
+        ("UPDATE meta SET value = 'x' WHERE name = 'classes'", "classes changed on the disk", "classes"),
+        ("UPDATE meta SET name = 'clasres' WHERE name = 'classes'", "classes changed on the disk", "classes"),
+        ("UPDATE analyses SET payload = '[7]' WHERE id = 2", "analysis 2 changed on the disk", "analysis"),
+        ("UPDATE planned SET in_group = 'other' WHERE key = 'key3'", "the plan changed on the disk", "plan"),
+        ("UPDATE meta SET value = 'x' || value WHERE name = 'sums'", "its sums changed on the disk", ""),
+        ("ALTER TABLE trials RENAME COLUMN seconds TO second", "its tables are not as they were made", ""),
+    ],
+)
+def test_what_changed_on_disk_beside_the_records_is_named_and_not_kept(
+    tmp_path: Path, sql: str, named: str, lost: str
+) -> None:
+    make_and_change(tmp_path, sql)
+    with pytest.warns(UserWarning, match=rf"is damaged \({named}\), and 5 whole records are read"):
+        Store.open(tmp_path).close()
+    with pytest.warns(UserWarning, match=rf"was damaged \({named}\): .* and 5 whole records are kept"):
+        store = Store.create(tmp_path, "bench")
+    assert len(store.records()) == 5
+    assert store.meta("classes") == (None if lost == "classes" else '["a", "b"]')
+    assert [a.payload for a in store.analyses()] == [[1, 2], [3]][: 1 if lost == "analysis" else 2]
+    assert len(store.planned()) == (0 if lost == "plan" else 5)
+    store.close()
+    Store.create(tmp_path, "bench").close()  # without a warning
+
+
+def test_a_store_that_was_written_before_there_were_sums_is_read_as_it_is(tmp_path: Path) -> None:
+    make_and_change(tmp_path, "DELETE FROM meta WHERE name = 'sums'")
+    for store in (Store.open(tmp_path), Store.create(tmp_path, "bench")):
+        assert len(store.records()) == len(store.planned()) == 5
+        assert len(store.analyses()) == 2
+        store.close()
 
 
 def test_of_a_file_that_is_no_database_nothing_is_kept_but_the_file(tmp_path: Path) -> None:

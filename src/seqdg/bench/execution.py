@@ -6,6 +6,7 @@ import heapq
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -195,14 +196,16 @@ def execute(
 
 
 def remove_checkpoints(files: Folder, finished: Container[str]) -> None:
-    """Remove checkpoints of groups that were stored just before a crash, files that are not checkpoints, and what a
-    crash left half written."""
+    """Remove checkpoints of groups that were stored just before a crash and what a crash left half written; and, with a
+    sentence, damaged checkpoints."""
     for folder in ("weights", "predictions"):
         files.names(folder)
     for name in files.names(FOLDER):
         try:
             trials: Sequence[str] = read_header(files.read(name) or b"")["trials"]
-        except ValueError:
+        except ValueError as error:
+            text = f"{files.root / name} is removed, and its trials start anew: {error}."
+            warnings.warn(text, stacklevel=2)
             trials = []
         if all(key in finished for key in trials):
             files.remove(name)

@@ -11,16 +11,17 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import torch
-from safetensors.torch import load, save
+from safetensors import SafetensorError
+from safetensors.torch import load
 
-from seqdg.base import Folder, Params, UsageError, list_some, unknown
+from seqdg.base import Folder, Params, UsageError, has_broken_seal, list_some, save_sealed, unknown
 from seqdg.bench.learners.stack_learner import STACK, build_stack, find_learner
 from seqdg.bench.reruns import describe_foreign, rebuild_trial, refuse_changed_code
 from seqdg.bench.task import Group, Session, collect_by
@@ -172,7 +173,7 @@ class Mixer:
         else:
             evaluation, soup, kept = self._cook(mixture, weights)
             about = {"trial": mixture.key, "description": json.dumps(mixture.description), "kept": json.dumps(kept)}
-            self.files.write(f"weights/{mixture.key}.safetensors", save(soup, about))
+            self.files.write(f"weights/{mixture.key}.safetensors", save_sealed(soup, about))
             digest = hash_weights(soup)
         losses = evaluation.source[choose_loss(evaluation.source)]
         return Record(
@@ -189,13 +190,20 @@ class Mixer:
         )
 
     def _read_weights(self, record: Record) -> Params:
-        data = self.files.read(f"weights/{record.key}.safetensors")
+        name = f"weights/{record.key}.safetensors"
+        data = self.files.read(name)
         if data is None:
             raise UsageError(
                 f"The weights of {_name(record)} (trial {record.key}) were not saved. Run `seqdg bench` with "
                 "--save-weights and another --out: trials that are done are not trained again for their weights."
             )
-        return load(data)
+        with suppress(SafetensorError):
+            if not has_broken_seal(data):
+                return load(data)
+        raise UsageError(
+            f"{self.files.root / name} is damaged: its bytes have changed since it was written. Fetch it again, or run "
+            "`seqdg bench` with --save-weights and another --out."
+        )
 
     def _build_stack(self, record: Record) -> Stack:
         task = self.session.task

@@ -1,8 +1,8 @@
 """Picture files in a folder or a zip, decoded once into one memory-mapped file: (row, 3, side, side) of uint8.
 
 Nothing is unpacked. The file of pixels is named by what is in it: a hash of the pictures' names, sizes and checksums,
-and of the side. It is written whole or not at all; a file that something else cut short is noticed when it is opened,
-and made again.
+and of the side. It is written whole or not at all, and ends with a hash of itself; a file that something else cut short
+or changed is noticed when it is opened, and made again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import shutil
 import sys
 import time
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +27,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from seqdg.base import UNFINISHED, UsageError, count_cores, replace_file
+from seqdg.base import SEAL_SIZE, UNFINISHED, UsageError, count_cores, hash_others, is_intact, replace_file
 from seqdg.data.dataset import ProgressCallback
 from seqdg.data.domain_rows import Contents, Problem
 
@@ -249,6 +250,9 @@ def fill_pixels(
         path = folder / f"{key}.npy"
         contents.x = _open_cache(path, len(pictures))
         if contents.x is None:
+            if path.exists():
+                text = "is damaged or of an older version: its pictures are decoded again"
+                warnings.warn(f"{path} {text}.", stacklevel=2)
             require_pillow()
             with _lock(path):
                 contents.x = _open_cache(path, len(pictures))  # another process may have made it meanwhile
@@ -272,26 +276,33 @@ def _hash_pictures(container: Container, pictures: Sequence[PictureFile]) -> str
     files = [p.file for p in pictures]
     stamp = container.stamp(files)
     known = find_cache_folder() / f"{stamp}.fingerprint"
-    if stamp and known.is_file() and len(text := known.read_text()) == 64:
-        return text
+    if stamp and known.is_file():
+        content = known.read_bytes()
+        if is_intact(content, len(content) - SEAL_SIZE):
+            return content[:-SEAL_SIZE].decode()
+        warnings.warn(f"{known} is damaged or of an older version, and is made again.", stacklevel=2)
     digest = hashlib.sha256()
     for picture, checksum in zip(pictures, container.checksums(files), strict=True):
         name = picture.file.parts[-1]
         line = f"{picture.domain}/{picture.label}/{name}\0{picture.file.size} {checksum:08x}\n"
         digest.update(line.encode())
     if stamp:
+        text = digest.hexdigest().encode()
         with replace_file(known) as out:
-            out.write(digest.hexdigest().encode())
+            out.write(text + hash_others(text, len(text)))
     return digest.hexdigest()
 
 
 def _open_cache(path: Path, rows: int) -> NDArray[np.uint8] | None:
-    """Open the file, or return None if it is missing or incomplete."""
+    """Open the file, or return None if it is missing, incomplete or damaged."""
     try:
-        pixels = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (FileNotFoundError, ValueError, EOFError):
-        return None
-    return pixels if pixels.dtype == np.uint8 and pixels.ndim == 4 and len(pixels) == rows else None
+        content = np.memmap(path, np.uint8, "r").data
+        if is_intact(content, len(content) - SEAL_SIZE):
+            pixels: NDArray[np.uint8] = np.load(path, mmap_mode="r", allow_pickle=False)
+            return pixels if len(pixels) == rows else None
+    except (FileNotFoundError, ValueError):  # none, or an empty one
+        pass
+    return None
 
 
 def _decode_all(
@@ -308,7 +319,10 @@ def _decode_all(
         if shutil.disk_usage(path.parent).free < (needs := math.prod(shape)):
             raise OSError(f"the disk has too little room for {needs / 2**30:.1f} GiB")
         with replace_file(path) as out:
-            npy.write_array_header_1_0(out, {"descr": "|u1", "fortran_order": False, "shape": shape})
+            header = io.BytesIO()
+            npy.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
+            digest = hashlib.sha256(header.getvalue())
+            out.write(header.getvalue())
             for start in range(0, len(files), block):
                 results = pool.map(lambda file: decode_file(container, file, size), files[start : start + block])
                 for done, result in enumerate(results, start + 1):
@@ -316,8 +330,10 @@ def _decode_all(
                         broken.append(result)
                     elif not broken:
                         out.write(result.data)
+                        digest.update(result.data)
                     if progress is not None:
                         progress(done, len(files))
+            out.write(digest.hexdigest().encode())
     if broken:
         path.unlink()
     return broken

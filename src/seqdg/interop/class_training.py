@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import load
 from torch import Tensor, nn
 
-from seqdg.base import hold_interrupts
+from seqdg.base import hold_interrupts, save_sealed
 from seqdg.bench import Trial
 from seqdg.core import Algorithm
 from seqdg.results import DIVERGED, DONE, LOSS_POINTS, Evaluation, Record, thin
@@ -222,7 +222,7 @@ class Training:
         }
         # Cloned, as safetensors refuses tensors that share memory.
         plain = {n: t.detach().cpu().clone(memory_format=torch.contiguous_format) for n, t in named.items()}
-        return save(plain, {"seqdg": json.dumps(header)})
+        return save_sealed(plain, {"seqdg": json.dumps(header)})
 
     def _resume(self, data: bytes) -> Any:
         """Build the class and put everything back; raise a ValueError where that cannot be."""

@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from seqdg.base import UsageError, list_some, private
+from seqdg.base import UsageError, has_broken_seal, list_some, private
 
 SUFFIXES = (".safetensors", ".pth", ".pt")
 
@@ -86,6 +86,8 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], str]:
 
 
 def _parse_safetensors(content: bytes, path: Path) -> dict[str, Tensor]:
+    if has_broken_seal(content):
+        raise UsageError(f"{path.name} is damaged: its bytes have changed since it was written. Fetch it again.")
     try:
         return safetensors.torch.load(content)
     except safetensors.SafetensorError as error:

@@ -19,7 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqdg.base import Folder, UsageError, replace_file, unknown
+from seqdg.base import Folder, UsageError, has_broken_seal, replace_file, unknown
 from seqdg.results.criteria import CRITERIA, USUAL
 from seqdg.results.record import (
     CLASSES,
@@ -32,12 +32,12 @@ from seqdg.results.record import (
     PACKED_COLUMNS,
     PARTS,
     SEAL,
-    TRIAL,
     TRIALS,
     Evaluation,
     Record,
     RecordSource,
     find_versions,
+    list_packed_types,
     make_seal,
     pack_history,
     sort_criteria,
@@ -162,9 +162,7 @@ def _make_trials(records: Sequence[Record], planned: dict[str, tuple[str, bool]]
         group, latest = planned[record.key]
         added = {"finished": round(record.finished * 1000), "group": group, "latest": latest}
         rows.append({**record.make_row(), **added, "digest": record.make_digest(*pack_history(record.history))})
-    kinds = {**TRIAL, "group": "string"}
-    types = {name: getattr(arrow, kind)() for name, kind in kinds.items() if kind != "numbers"}
-    types |= {"finished": arrow.timestamp("ms"), "latest": arrow.bool_(), "losses": arrow.list_(arrow.float64())}
+    types = list_packed_types()
     table = arrow.table({name: arrow.array([row[name] for row in rows], types[name]) for name in PACKED_COLUMNS})
     text = json.dumps(facts, ensure_ascii=False)
     return _make_parquet(table, {FORMAT: text, SEAL: make_seal(text, rows)})
@@ -286,10 +284,18 @@ def _write_predictions(out: Path, kept: Sequence[tuple[Record, Path]], classes: 
 def _read_predictions(record: Record, path: Path, classes: Sequence[str]) -> pd.DataFrame:
     """Return the table of one trial."""
     import pandas as pd
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
-    with safe_open(path, framework="numpy") as file:
-        tensors, step = {name: file.get_tensor(name) for name in file.keys()}, int(file.metadata()["step"])  # noqa: SIM118
+    try:
+        if has_broken_seal(path.read_bytes()):
+            raise ValueError
+        with safe_open(path, framework="numpy") as file:
+            tensors, step = {name: file.get_tensor(name) for name in file.keys()}, int(file.metadata()["step"])  # noqa: SIM118
+    except (ValueError, TypeError, KeyError, SafetensorError):
+        raise UsageError(
+            f"{path} is damaged: its bytes have changed since it was written. Fetch it again, or run `seqdg bench` "
+            "with --save-predictions and another --out."
+        ) from None
     table = pd.DataFrame({
         "trial": record.key,
         "algorithm": record.algorithm,

@@ -18,9 +18,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqdg.results.criteria import CRITERIA, USUAL, choose_usual
+
+if TYPE_CHECKING:  # imported where it is used: a run directory is read without it
+    import pyarrow
 
 VERSION = 2  # of descriptions: it rises when a trial with the same description would give other numbers
 IMPORTED = "imported"  # the name in a description of where a record is from
@@ -317,6 +320,15 @@ def read_held_out(text: str, read: Callable[[str], Any]) -> list[str]:
 
 def _write(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def list_packed_types() -> dict[str, pyarrow.DataType]:
+    """Return the type of each of PACKED_COLUMNS."""
+    import pyarrow as arrow
+
+    kinds = {**TRIAL, "group": "string"}
+    types = {name: getattr(arrow, kind)() for name, kind in kinds.items() if kind != "numbers"}
+    return types | {"finished": arrow.timestamp("ms"), "latest": arrow.bool_(), "losses": arrow.list_(arrow.float64())}
 
 
 def make_seal(facts: str, rows: Sequence[dict[str, Any]]) -> str:

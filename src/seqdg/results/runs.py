@@ -33,6 +33,7 @@ from seqdg.results.record import (
     RecordSource,
     RunningGroup,
     gather_rows,
+    list_packed_types,
     make_seal,
     unpack_history,
 )
@@ -85,12 +86,15 @@ class Archive(RecordSource):
         file = _open(trials, _read_bytes(trials))
         text, seal = _read_facts(trials, file)
         self.facts: dict[str, Any] = json.loads(text)
-        table = _read_table(trials, file, PACKED_COLUMNS)
+        damaged = UsageError(f"{trials} is damaged. Fetch it again, or pack the run again.")
+        table, types = _read_table(trials, file, PACKED_COLUMNS), list_packed_types()
+        if any(table.schema.field(name).type != types[name] for name in PACKED_COLUMNS if name != "losses"):
+            raise damaged
         self._trials: list[dict[str, Any]] = table.set_column(
             table.column_names.index("finished"), "finished", table["finished"].cast(arrow.int64())
         ).to_pylist()
         if make_seal(text, self._trials) != seal:
-            raise UsageError(f"{trials} is damaged. Fetch it again, or pack the run again.")
+            raise damaged
         self._evaluations = _read_bytes(evaluations)
         if hashlib.sha256(self._evaluations).hexdigest() != self.facts["evaluations"]:
             raise UsageError(
@@ -182,7 +186,10 @@ def _open(path: Path, data: bytes) -> parquet.ParquetFile:
 
 def _read_table(path: Path, file: parquet.ParquetFile, names: Sequence[str]) -> pyarrow.Table:
     with _explaining(path):
-        return file.read(columns=list(names), use_threads=False)
+        table = file.read(columns=list(names), use_threads=False)
+        if missing := set(names) - set(table.column_names):
+            raise KeyError(f"it lacks {', '.join(sorted(missing))}")
+        return table
 
 
 def _read_facts(path: Path, file: parquet.ParquetFile) -> tuple[str, str]:

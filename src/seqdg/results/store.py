@@ -1,22 +1,25 @@
 """Records in a run directory: one SQLite file with one writer and any number of readers.
 
-A damaged file costs no whole record: each has a digest. Who opens it to write gets a new file with all that is whole,
-and the damaged one is set aside; who opens it to read gets the same in memory.
+A damaged file costs no whole record: each has a digest, and so has all else that the file says of the run, in the row
+`sums` of the table `meta`. Who opens it to write gets a new file with all that is whole, and the damaged one is set
+aside; who opens it to read gets the same in memory.
 """
 
 from __future__ import annotations
 
 import fcntl
 import gc
+import hashlib
 import json
 import os
 import sqlite3
+import struct
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, astuple, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +64,8 @@ CREATE TABLE running (
 );
 CREATE TABLE analyses (id INTEGER PRIMARY KEY, name TEXT NOT NULL, created REAL NOT NULL, payload TEXT NOT NULL)
 """
+_SUMS = "sums"  # the name in `meta` of a hash of the plan, of every other row of `meta`, and of every analysis
+_PLAN = "the plan"
 _LEAST, _MOST = 50, 10**7  # bytes of the smallest row, and how many rows are looked for in a damaged file
 
 
@@ -84,7 +89,7 @@ class Store(RecordSource):
         if recovered.exists() and not path.exists():  # killed while it set a damaged file aside
             recovered.rename(path)
         store = cls(path)
-        if damage := store._find_damage(whole=True):
+        if damage := store._find_damage():
             store.close()
             recovered.unlink(missing_ok=True)
             store = cls(recovered)
@@ -136,38 +141,73 @@ class Store(RecordSource):
                 self.set_meta("schema", str(SCHEMA))
                 self.set_meta("benchmark", benchmark)
 
-    def _find_damage(self, whole: bool = False) -> str:
-        """Say what is wrong with the file, if anything.   whole: check the digest of every record too."""
+    def _find_damage(self) -> str:
+        """Say what is wrong with the file, if anything."""
         with self._explaining():
             try:
-                if self._db.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+                if self._db.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
                     return "some of its pages are not as they were written"
-                columns = [row[1] for row in self._db.execute("PRAGMA table_info(trials)")]
-                changed = 0
-                if whole and columns == list(_COLUMNS):
-                    read = lru_cache(maxsize=None)(json.loads)
-                    changed = sum(not _is_whole(row, read) for row in self._db.execute("SELECT * FROM trials"))
-                return f"{count_things(changed, 'record')} changed on the disk" if changed else ""
+                with self._transaction("DEFERRED"):  # a run may be writing meanwhile
+                    return self._find_change()
+            except UnicodeDecodeError:  # of the name of a column
+                return "its tables are not as they were made"
             except sqlite3.DatabaseError as error:
                 if not any(part in str(error) for part in ("malformed", "not a database", "not decode")):
                     raise
                 return str(error)
+
+    def _find_change(self) -> str:
+        """Say what the sums of the store and the digests of its records show to have changed, if anything."""
+        layout = _read_layout(self._db)
+        if "meta" not in layout:
+            return ""
+        meta = dict(self._db.execute("SELECT name, value FROM meta").fetchall())
+        sums = _read_sums(meta)
+        if meta.get("schema") != str(SCHEMA) and sums.get("schema") != _hash(str(SCHEMA)):
+            return ""  # of another version, which `_check` refuses
+        if layout != _make_layout():
+            return "its tables are not as they were made"
+        if not sums and _SUMS in meta:
+            return "its sums changed on the disk"
+        texts = _list_texts(self._db)
+        if changed := [name for name, known in sums.items() if _hash(texts.get(name, "")) != known]:
+            return f"{list_some(changed)} changed on the disk"
+        read = lru_cache(maxsize=None)(json.loads)
+        with pause_garbage_collection():
+            count = sum(not _is_whole(row, read) for row in self._db.execute("SELECT * FROM trials"))
+        return f"{count_things(count, 'record')} changed on the disk" if count else ""
 
     def _recover(self, path: Path, benchmark: str) -> int:
         """Fill this new store with all that is whole in a damaged file, and return how many records that are."""
         self._make_tables(benchmark)
         count, most = 0, path.stat().st_size // _LEAST
         with closing(sqlite3.connect(_read_only(path), uri=True)) as damaged, self._transaction():
-            damaged.row_factory = sqlite3.Row
+            sums: dict[str, str] = {}
             for table in ("meta", "planned", "analyses", "trials"):
-                count = 0
-                for row in _read_rows(damaged, table, most):
-                    if table != "trials" or _is_whole(row):
+                count, rows = 0, _read_rows(damaged, table, most)
+                if table == "meta":
+                    rows = iter(facts := list(rows))
+                    sums = _read_sums({row[0]: row[1] for row in facts if len(row) == 2})
+                for row in rows:
+                    # By place: the name of a column may be what changed.
+                    record = dict(zip(_COLUMNS, row, strict=False))
+                    if _is_whole(record) if table == "trials" else _has_sum(table, row, sums):
                         values = ", ".join("?" * len(row))
                         self._db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({values})", tuple(row))
                         count += 1
+            if _PLAN in sums and _hash(_write_plan(self._db)) != sums[_PLAN]:
+                self._db.execute("DELETE FROM planned")  # the command that made the run plans it anew
+            self._db.execute("DELETE FROM meta WHERE name = ?", (_SUMS,))  # of rows that are lost too
             self.set_meta("schema", str(SCHEMA))
+            self._sign(_list_texts(self._db))
         return count
+
+    def _sign(self, texts: Mapping[str, str]) -> None:
+        """Note the sums of texts that `_list_texts` returns, or will return."""
+        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (_SUMS,)).fetchone()
+        sums = _read_sums({_SUMS: row[0]} if row else {}) | {name: _hash(text) for name, text in texts.items()}
+        text = json.dumps(sums)
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_SUMS, f"{_hash(text)} {text}"))
 
     def _check(self) -> None:
         tables = {row[0] for row in self._query("SELECT name FROM sqlite_master")}
@@ -184,7 +224,9 @@ class Store(RecordSource):
         return str(rows[0][0]) if rows else None
 
     def set_meta(self, name: str, value: str) -> None:
-        self._query("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+        with self._transaction():
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+            self._sign({name: value})
 
     @property
     def benchmark(self) -> str:
@@ -219,6 +261,7 @@ class Store(RecordSource):
                 " THEN in_group ELSE excluded.in_group END",
                 planned.items(),
             )
+            self._sign({_PLAN: _write_plan(self._db)})
             self.set_meta("run", json.dumps(asdict(RunProgress(time.time()))))
 
     def note(self, run: RunProgress, running: Iterable[RunningGroup]) -> None:
@@ -291,7 +334,10 @@ class Store(RecordSource):
 
     def add_analysis(self, name: str, payload: Any) -> None:
         text = json.dumps(payload)
-        self._query("INSERT INTO analyses (name, created, payload) VALUES (?, ?, ?)", (name, time.time(), text))
+        with self._transaction():
+            row = (name, time.time(), text)
+            number = self._db.execute("INSERT INTO analyses (name, created, payload) VALUES (?, ?, ?)", row).lastrowid
+            self._sign(_name_text("analyses", (number, *row)))
 
     def analyses(self, name: str | None = None) -> list[Analysis]:
         rows = self._query(
@@ -311,9 +357,13 @@ class Store(RecordSource):
             return self._db.execute(sql, values).fetchall()
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
+        """Begin a transaction, or go on with the one that has begun."""
+        if self._db.in_transaction:
+            yield
+            return
         with self._explaining():
-            self._db.execute("BEGIN IMMEDIATE")
+            self._db.execute(f"BEGIN {kind}")
             try:
                 yield
                 self._db.execute("COMMIT")
@@ -356,14 +406,14 @@ def _make_row(record: Record) -> dict[str, Any]:
     return {
         **record.make_row(),
         "losses": pack_numbers(record.losses),
-        "digest": record.make_digest(shape, numbers),
+        "digest": record.make_digest(shape, numbers + record.error.encode()),
         "error": record.error,
         "shape": shape,
         "evaluations": numbers,
     }
 
 
-def _read_record(row: sqlite3.Row, history: list[Evaluation], read: Callable[[str], Any]) -> Record:
+def _read_record(row: sqlite3.Row | dict[str, Any], history: list[Evaluation], read: Callable[[str], Any]) -> Record:
     known = dict(row)
     losses = unpack_numbers(known["losses"]) if "losses" in known else []
     return Record.from_row({**known, "losses": losses}, history, read)
@@ -381,12 +431,62 @@ def _explain_nothing(directory: Path) -> UsageError:
     return UsageError(f"There are no results in {directory}. {hint}")
 
 
-def _is_whole(row: sqlite3.Row, read: Callable[[str], Any] = json.loads) -> bool:
+def _is_whole(row: sqlite3.Row | dict[str, Any], read: Callable[[str], Any] = json.loads) -> bool:
     """Say whether a record has the digest that it should have."""
     try:
-        return bool(row["digest"] == _read_record(row, [], read).make_digest(row["shape"], row["evaluations"]))
-    except (TypeError, ValueError, LookupError, AttributeError):
+        record, numbers = _read_record(row, [], read), row["evaluations"]
+        # Those of failed trials that were stored before the error was part of it are as good.
+        known = (record.make_digest(row["shape"], data) for data in (numbers + record.error.encode(), numbers))
+        return row["digest"] in known
+    except (TypeError, ValueError, LookupError, AttributeError, struct.error):
         return False
+
+
+def _read_layout(db: sqlite3.Connection) -> dict[str, list[tuple[Any, ...]]]:
+    """Return the name, type and constraints of every column, by table."""
+    tables = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    return {name: [tuple(row) for row in db.execute("SELECT * FROM pragma_table_info(?)", (name,))] for name in tables}
+
+
+@cache
+def _make_layout() -> dict[str, list[tuple[Any, ...]]]:
+    """Return the layout of a new store."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(_TABLES)
+        return _read_layout(db)
+
+
+def _list_texts(db: sqlite3.Connection) -> dict[str, str]:
+    """Return what a store says of its run besides records, each with a name for people."""
+    texts = dict(db.execute("SELECT name, value FROM meta WHERE name <> ?", (_SUMS,)).fetchall())
+    for row in db.execute("SELECT * FROM analyses"):
+        texts |= _name_text("analyses", tuple(row))
+    return {**texts, _PLAN: _write_plan(db)}
+
+
+def _write_plan(db: sqlite3.Connection) -> str:
+    return json.dumps([tuple(row) for row in db.execute("SELECT * FROM planned ORDER BY rowid")])
+
+
+def _name_text(table: str, row: Sequence[Any]) -> dict[str, str]:
+    """Return the text of a row of `meta` or `analyses`, under its name."""
+    return {row[0]: row[1]} if table == "meta" else {f"analysis {row[0]}": json.dumps(row[1:])}
+
+
+def _has_sum(table: str, row: Sequence[Any], sums: Mapping[str, str]) -> bool:
+    """Say whether a row that is no record has the sum that it should have, if there is one."""
+    texts = _name_text(table, tuple(row)) if table != "planned" else {}
+    return all(sums.get(name) in (None, _hash(text)) for name, text in texts.items())
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(str(text).encode(errors="surrogatepass")).hexdigest()
+
+
+def _read_sums(meta: Mapping[str, Any]) -> dict[str, str]:
+    """Return the sums that a store has, by name; none where there are none, or they are damaged themselves."""
+    digest, _, text = str(meta.get(_SUMS, "")).partition(" ")
+    return dict(json.loads(text)) if text and digest == _hash(text) else {}
 
 
 def _read_rows(damaged: sqlite3.Connection, table: str, most: int) -> Iterator[sqlite3.Row]:
@@ -395,7 +495,7 @@ def _read_rows(damaged: sqlite3.Connection, table: str, most: int) -> Iterator[s
     def fetch(sql: str) -> list[sqlite3.Row]:
         try:
             return damaged.execute(sql).fetchall()
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):
             return []
 
     last = fetch(f"SELECT max(rowid) FROM {table}")

@@ -9,6 +9,7 @@ import hashlib
 import json
 import sys
 import time
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -17,10 +18,10 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import load
 from torch import Tensor
 
-from seqdg.base import Files, Params, hash_own_code, tree
+from seqdg.base import Files, Params, find_seal, hash_own_code, is_intact, save_sealed, tree
 from seqdg.core import list_layers
 from seqdg.results import DIVERGED, DONE, LOSS_POINTS, LOSSES, Evaluation, Record, choose_usual, select_step, thin
 from seqdg.training.device import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
@@ -209,12 +210,14 @@ class _Run:
         origin."""
         if self.saving.files is None:
             return None
-        data, origin = self.saving.files.read(name_checkpoint(self.name)), self._origin
+        name = name_checkpoint(self.name)
+        data, origin = self.saving.files.read(name), self._origin
         try:
             if data is None or read_header(data)["made_by"] != origin:
                 return None
             return decode_snapshot(data, self.device)
-        except ValueError:
+        except ValueError as error:
+            warnings.warn(f"The trials of {name} start anew: {error}.", stacklevel=2)
             return None
 
     def _write_checkpoint(self) -> None:
@@ -330,7 +333,7 @@ def encode_snapshot(snapshot: Snapshot, trials: Sequence[str], made_by: Mapping[
     }
     # Cloned, as safetensors refuses tensors that share memory.
     plain = {name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
-    return save(plain, {"seqdg": json.dumps(header)})
+    return save_sealed(plain, {"seqdg": json.dumps(header)})
 
 
 def decode_snapshot(data: bytes, device: torch.device) -> Snapshot:
@@ -351,6 +354,9 @@ def decode_snapshot(data: bytes, device: torch.device) -> Snapshot:
 
 def read_header(data: bytes) -> dict[str, Any]:
     """Read the header of a checkpoint; raise a ValueError where the bytes are not one."""
+    at = find_seal(data)
+    if at is None or not is_intact(data, at):
+        raise ValueError("the checkpoint is damaged, or of another version of seqdg")
     length = int.from_bytes(data[:8], "little")
     try:
         header: dict[str, Any] = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["seqdg"])
@@ -403,7 +409,7 @@ def _encode(tensors: Params, view: View, step: int) -> bytes:
     """Encode the weights or the predictions of one trial after so many steps as bytes."""
     about = {"trial": view.key, "step": str(step), "description": json.dumps(view.description)}
     # Cloned, as safetensors refuses tensors that share memory.
-    return save({name: value.contiguous().clone() for name, value in tensors.items()}, about)
+    return save_sealed({name: value.contiguous().clone() for name, value in tensors.items()}, about)
 
 
 def _lay_out_predictions(held_out: Sequence[DomainPredictions], i: int) -> Params:

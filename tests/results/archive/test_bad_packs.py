@@ -39,6 +39,22 @@ def test_a_damaged_file_is_never_read(copy, name, place):
         open_run(copy).records()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t.rename_columns(["lossez" if name == "losses" else name for name in t.column_names]),
+        lambda t: t.set_column(4, "seed", t["seed"].cast("double")),
+        lambda t: t.set_column(5, "status", t["status"].cast("binary")),
+    ],
+)
+def test_a_column_with_another_name_or_type_is_never_read(copy, change):
+    metadata = parquet.read_schema(copy / TRIALS).metadata
+    changed = change(parquet.read_table(copy / TRIALS))
+    parquet.write_table(changed.replace_schema_metadata(metadata), copy / TRIALS)
+    with pytest.raises(UsageError, match=r"trials\.parquet is damaged"):
+        open_run(copy)
+
+
 def test_evaluations_of_another_run_are_refused(copy, directory, tmp_path):
     pack([(directory, open_run(directory))], tmp_path / "other", criteria=[])
     shutil.copy(tmp_path / "other" / EVALUATIONS, copy / EVALUATIONS)
