@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -14,6 +17,13 @@ from seqdg.cli.options import LISTS, takes
 from seqdg.cli.results_commands import check, import_domainbed, list_names, pack, predictions, report, table
 from seqdg.cli.terminal import print_warnings_as_notes
 
+CURE = "Check that the path is right, and that you may read and write there."
+CURES = {  # by what the system says
+    errno.ENOSPC: "Make room on the disk, or write to another one.",
+    errno.EDQUOT: "Make room on the disk, or write to another one.",
+    errno.EMFILE: "Raise the number of files that may be open, such as by `ulimit -n 1024`.",
+    errno.ENFILE: "Close programs that keep files open.",
+}
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
@@ -63,11 +73,30 @@ def check_repeated(words: list[str]) -> None:
 
 
 def main() -> None:
-    """Run a command. Bad input gives one sentence on stderr and exit code 2."""
+    """Run a command. Bad input gives one sentence on stderr and exit code 2, as does what the system refuses."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names that are no text, and ± where the locale knows only ASCII
+            stream.reconfigure(errors="backslashreplace")
     try:
         check_repeated(sys.argv[1:])
         with base.heed_interrupts_once(), print_warnings_as_notes():
             app(args=complete_words(sys.argv[1:]))
     except base.UsageError as error:
-        print(f"seqdg: {base.make_printable(str(error))}", file=sys.stderr)
-        raise SystemExit(2) from None
+        _end(str(error))
+    except UnicodeEncodeError as error:
+        _end(f"{error.object[:80]!r} is not in UTF-8: rename the file or folder, or set LC_ALL=C.UTF-8.")
+    except OSError as error:
+        if error.errno is None:
+            raise
+        _end(
+            f"{error.filename or 'A file'} cannot be read or written: {error.strerror}. {CURES.get(error.errno, CURE)}"
+        )
+
+
+def _end(sentence: str) -> NoReturn:
+    print(f"seqdg: {base.make_printable(sentence)}", file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:  # standard output is full: what is left goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(2) from None

@@ -264,7 +264,7 @@ class Results:
             page = render_page(self.page(select, criterion, baseline, every_choice=True), version)
         try:
             with replace_file(path) as file:  # a browser that loads it meanwhile finds a whole one
-                file.write(page.encode())
+                file.write(page.encode(errors="replace"))  # it has the names of files, which may be no text
         except OSError as error:
             text = f"{path} cannot be written: {error.strerror}. Make room for it, or free its name."
             raise UsageError(text) from None
