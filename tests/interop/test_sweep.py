@@ -330,7 +330,7 @@ WRONG: dict[str, list[Any]] = {
     "test_envs": [None, 3, "0", [], ["0"], [-1], [0, 0], [1.5], [10**9]],
     "trial_seed": [None, "0", -1, 1.5, 10**30, [0]],
     "dataset": [None, "", 7, ["PACS"], "a\nb"],
-    "algorithm": [None, {}, "\ud800"],
+    "algorithm": [None, {}],
     "steps": ["x", -5, math.nan, [1]],
     "holdout_fraction": ["x", 20, -0.5, [1]],
 }
@@ -340,6 +340,11 @@ WRONG: dict[str, list[Any]] = {
 def test_arguments_that_no_training_has_are_named(name: str, value: object, write: Write, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=rf"{name} in line 1 of .*results.jsonl is .*, but it must be an? "):
         import_sweep(write(**{name: value}), tmp_path / "run")
+
+
+def test_half_a_character_is_no_text(write: Write, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"Line 1 of .*results.jsonl is not JSON: the file is damaged"):
+        import_sweep(write(task="\ud800"), tmp_path / "run")
 
 
 def test_an_accuracy_of_swad_above_all_is_refused(tmp_path: Path) -> None:
