@@ -20,7 +20,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from seqdg.base import UsageError, make_file_name
+from seqdg.base import UsageError
 from seqdg.results.criteria import CRITERIA, USUAL, choose_usual
 
 VERSION = 2  # of descriptions: it rises when a trial with the same description would give other numbers
@@ -146,7 +146,7 @@ class Record:
     @classmethod
     def from_row(cls, row: Mapping[str, Any], history: list[Evaluation], read: Callable[[str], Any]) -> Record:
         """Return the record of such a row.   read: turns JSON into what it says."""
-        if row["key"] != make_file_name(row["key"]):  # weights and predictions are named by it
+        if row["key"].startswith("/") or ".." in row["key"]:  # weights and predictions are named by it
             raise UsageError(
                 f"A trial has the key {row['key']!r}, which is none: these records are of another program."
             )
