@@ -69,3 +69,9 @@ def test_what_to_install_is_said_where_a_package_is_missing(tmp_path, monkeypatc
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UsageError, match=said):
         load_data({"path": path}, tmp_path)
+
+
+@pytest.mark.parametrize("key", ["domain_column", "label_column"])
+def test_a_column_that_every_row_needs_is_named(key):
+    with pytest.raises(UsageError, match=f"set: {key} is empty. Name a column of the table."):
+        DataSpec("set", **{key: ""})

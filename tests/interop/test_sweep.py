@@ -298,3 +298,57 @@ def test_two_runs_stand_side_by_side(write: Write, tmp_path: Path) -> None:
     import_sweep(write("four"), tmp_path / "named", ["a", "b", "c"])
     with pytest.raises(UsageError, match=r"holds out 0 and .* holds out a: no domain is in both"):
         Results.open(tmp_path / "theirs", tmp_path / "named")
+
+
+def test_no_name_of_a_data_set_leaves_the_run_directory(write: Write, tmp_path: Path) -> None:
+    write(dataset="../../climbed")
+    write("sweep/more")
+    (tmp_path / "in").mkdir()
+    (_, climbed) = sorted(
+        import_sweep(tmp_path / "sweep", tmp_path / "in" / "out"), key=lambda i: i.dataset, reverse=True
+    )
+    assert climbed.dataset == "../../climbed"
+    assert climbed.directory.parent == tmp_path / "in" / "out"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "sweep"]
+
+
+@pytest.mark.parametrize("value", [50, -1, math.nan, math.inf, None, "0.5", [0.5], True, 10**400])
+def test_an_accuracy_is_a_number_from_0_to_1(value: object, write: Write, tmp_path: Path) -> None:
+    for name in ("env1_in_acc", "test_in"):
+        file = next(write(name).rglob("results.jsonl"))
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        lines[1][name] = value
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        with pytest.raises(
+            UsageError, match=rf"{name} in line 2 of .*results.jsonl is .*, but it must be a number from 0"
+        ):
+            import_sweep(tmp_path / name, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+WRONG: dict[str, list[Any]] = {
+    "test_envs": [None, 3, "0", [], ["0"], [-1], [0, 0], [1.5], [10**9]],
+    "trial_seed": [None, "0", -1, 1.5, 10**30, [0]],
+    "dataset": [None, "", 7, ["PACS"], "a\nb"],
+    "algorithm": [None, {}],
+    "steps": ["x", -5, math.nan, [1]],
+    "holdout_fraction": ["x", 20, -0.5, [1]],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_arguments_that_no_training_has_are_named(name: str, value: object, write: Write, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"{name} in line 1 of .*results.jsonl is .*, but it must be an? "):
+        import_sweep(write(**{name: value}), tmp_path / "run")
+
+
+def test_half_a_character_is_no_text(write: Write, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"Line 1 of .*results.jsonl is not JSON: the file is damaged"):
+        import_sweep(write(task="\ud800"), tmp_path / "run")
+
+
+def test_an_accuracy_of_swad_above_all_is_refused(tmp_path: Path) -> None:
+    folder = write_fork(tmp_path / "fork", swad=True)
+    (folder / "log.txt").write_text((folder / "log.txt").read_text().replace("80.500", "805.00"))
+    with pytest.raises(UsageError, match="gives SWAD an accuracy above 100 %"):
+        import_sweep(tmp_path / "fork", tmp_path / "run")

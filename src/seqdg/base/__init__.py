@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         read_value,
         restore_fields,
     )
+    from seqdg.base.foreign import check_memory, make_file_name, refuse_broken
     from seqdg.base.messages import (
         MOST_NAMES,
         UsageError,

@@ -66,12 +66,20 @@ def restore_fields(kind: Any, described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the content of a TOML file."""
+    """Return the content of a TOML file, whose whole numbers have 64 bits."""
     try:
         content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, tables nested as deep
         raise UsageError(f"{path} is not valid TOML: {error}.") from None
+    _check_whole_numbers(content, path)
     return content
+
+
+def _check_whole_numbers(value: Any, path: Path) -> None:
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise UsageError(f"{path} is not valid TOML: it has a whole number of more than 64 bits, {value:.3e}.")
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_whole_numbers(item, path)
 
 
 def read_fields(kind: type, table: Any, owner: str, but: tuple[str, ...] = (), also: tuple[str, ...] = ()) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-MOST_NAMES = 100  # that a sentence lists
+MOST_NAMES, LONGEST_NAME = 100, 200  # that a sentence lists, and how much of each
 
 
 class UsageError(ValueError):
@@ -50,7 +50,7 @@ def _simplify(name: str) -> str:
 
 def list_some(items: Iterable[object], most: int = 8) -> str:
     """`a, b, c and 5 more`"""
-    names = [str(item) for item in items]
+    names = [text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}..." for text in map(str, items)]
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 

@@ -24,6 +24,7 @@ from seqdg.results import RULES
 from seqdg.training import Protocol, check_rule, fix_split, list_sources
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
+MOST_TRIALS = 100_000  # of an algorithm and a held-out domain
 FIELDS = {  # what the tables [net] and [protocol] say beside the fields of NetSpec and Protocol
     "net": {"policy": "str", "size": "int", "augment": "str"},
     "protocol": {
@@ -208,6 +209,8 @@ class Benchmark:
         trials = self.trials if request.trials is None else request.trials
         if trials < 1:
             raise UsageError(f"{trials} trials were asked for, but at least 1 is needed.")
+        if trials > MOST_TRIALS:
+            raise UsageError(f"{trials} trials were asked for, but at most {MOST_TRIALS} are planned at once.")
         return range(request.seed, request.seed + trials)
 
     def list_candidates(
@@ -325,7 +328,7 @@ def _read(name: str, content: Mapping[str, Any]) -> Benchmark:
         name=name,
         title=read_value(content.get("title", name), "str", f"The title of {name}"),
         source=read_value(content.get("source", ""), "str", f"The source of {name}"),
-        data=read_value(content["data"], "table", f"[data] of {name}"),
+        data=_read_data(name, content["data"]),
         net=_read_net(name, net),
         batchnorm=about_net.pop("policy", "none"),
         protocol=_read_protocol(Protocol(), protocol, f"the [protocol] table of {name}"),
@@ -333,6 +336,13 @@ def _read(name: str, content: Mapping[str, Any]) -> Benchmark:
         **about_net,
         **about_trials,
     )
+
+
+def _read_data(benchmark: str, table: Any) -> Mapping[str, Any]:
+    """Return the [data] table, whose other values are read where the data are."""
+    data: Mapping[str, Any] = read_value(table, "table", f"[data] of {benchmark}")
+    read_value(data.get("format", ""), "str", f"'format' in [data] of {benchmark}")
+    return data
 
 
 def _read_net(benchmark: str, table: dict[str, Any]) -> NetSpec:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdg.base import UsageError, replace_file, restore_fields
+from seqdg.base import UsageError, make_file_name, replace_file, restore_fields
 from seqdg.bench.learners.contract import TRAINING
 from seqdg.bench.task import Trial
 from seqdg.core import (
@@ -312,14 +312,20 @@ def write_settings(records: Sequence[Record], folder: Path, rule: str, criterion
         raise UsageError("Some of these trials were imported, and their settings mean nothing to algorithms here.")
     make_directory(folder, "--settings-out")
     paths = []
-    for domain, by_algorithm in choose_settings(records, rule, criterion).items():
+    chosen = choose_settings(records, rule, criterion)
+    for domain, by_algorithm in chosen.items():
         lines = [
             f"# Chosen by {rule} with {_write(domain)} held out: seqdg bench --held-out ... --settings-from this file"
         ]
         for algorithm, record in by_algorithm.items():
             lines += ["", f"[algorithms.{_write(algorithm)}]  # trial {record.key}"]
             lines += [f"{name} = {_write(value)}" for name, value in _list_values(record).items()]
-        path = folder / f"{_name_file(domain)}.toml"
+        path = folder / f"{make_file_name(domain, '+-_.% ')}.toml"
+        if path in paths:
+            raise UsageError(
+                f"Two of the domains {', '.join(chosen)} have {path.name} as their file: rename one, or write the "
+                "settings of each from a run of its own."
+            )
         with replace_file(path) as file:
             file.write(("\n".join(lines) + "\n").encode())
         paths.append(path)
@@ -349,8 +355,3 @@ def _read(text: str) -> Any:
     with suppress(ValueError):
         return json.loads(text)
     return text
-
-
-def _name_file(domain: str) -> str:
-    """Return the domain's name as that of a file."""
-    return "".join(ch if ch.isalnum() or ch in "+-_.% " else "_" for ch in domain).strip(". ") or "domain"

@@ -72,22 +72,33 @@ LIMITS = {errno.ENOSPC: ROOM, errno.EDQUOT: ROOM, errno.EROFS: PLACE, errno.EMFI
 
 def main() -> None:
     """Run a command. Bad input, and what the machine refuses, give one sentence on stderr and exit code 2."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # names of files need not be text, and not every locale has every sign
-        sys.stdout.reconfigure(errors="backslashreplace")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names of files need not be text, and not every locale has every sign
+            stream.reconfigure(errors="backslashreplace")
     try:
         check_repeated(sys.argv[1:])
         with base.heed_interrupts_once(), print_warnings_as_notes():
             app(args=complete_words(sys.argv[1:]))
     except base.UsageError as error:
         _refuse(str(error))
+    except UnicodeEncodeError as error:
+        _refuse(f"{error.object[:80]!r} is not in UTF-8: rename the file or folder, or set LC_ALL=C.UTF-8.")
     except BaseException as error:  # where a writer does not say more; what is written in Rust panics
-        cause = next((number for number in LIMITS if os.strerror(number) in str(error)), None)
-        if cause is None:
+        name = getattr(error, "filename", None)
+        if cause := next((number for number in LIMITS if os.strerror(number) in str(error)), None):
+            where = f" ({name})" if name else ""
+            _refuse(f"{os.strerror(cause)}{where}. {LIMITS[cause]}, and run the command again: what is stored stays.")
+        if not isinstance(error, OSError) or error.errno is None:
             raise
-        where = f" ({name})" if (name := getattr(error, "filename", None)) else ""
-        _refuse(f"{os.strerror(cause)}{where}. {LIMITS[cause]}, and run the command again: what is stored stays.")
+        _refuse(
+            f"{name or 'A file'} cannot be read or written: {error.strerror}. Check the path and your rights to it."
+        )
 
 
 def _refuse(sentence: str) -> NoReturn:
     print(f"seqdg: {base.make_printable(sentence)}", file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:  # standard output is full: what is left goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     raise SystemExit(2) from None

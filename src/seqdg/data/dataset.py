@@ -154,6 +154,9 @@ class DataSpec:
             raise unknown("target", self.target, TARGETS)
         if self.is_regression:
             self._check_numbers()
+        for key in ("domain_column", "label_column"):
+            if not getattr(self, key):
+                raise UsageError(f"{self.name}: {key} is empty. Name a column of the table.")
         if self.label_base not in (None, 0, 1):
             raise UsageError(f"{self.name}: label_base is {self.label_base}. Give 0 or 1, or leave it out to find it.")
         if self.size is not None and self.size < 1:

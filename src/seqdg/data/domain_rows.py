@@ -425,6 +425,9 @@ def check_contents(
     problems += [
         Problem(f"The domain '{d}' is empty: fill it or leave it out.") for d, count in counts.items() if not count
     ]
+    for name in (*contents.domains, *contents.classes):
+        if any("\ud800" <= ch <= "\udfff" for ch in name):  # of a file or folder; records are text
+            problems.append(Problem(f"The name {name!r} is not in UTF-8: rename the file or folder."))
     if len(contents.y):
         problems += _compare_counts(counts, spec.counts, "row")
         held = contents.domains if held_out is None else held_out

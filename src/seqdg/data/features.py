@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import glob
 import inspect
-import zipfile
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base import UsageError, count_things, import_function, list_some, unknown
+from seqdg.base import UsageError, check_memory, count_things, import_function, list_some, refuse_broken, unknown
 from seqdg.data.columns import parse_column, parse_truth, to_words
 from seqdg.data.dataset import DataSpec, ProgressCallback
 from seqdg.data.domain_rows import (
@@ -44,6 +44,7 @@ Y_NAMES = ("y", "labels", "label", "gnd", "class", "classes", "target", "targets
 LAST_COLUMN = "last-column"
 Arrays = dict[str, NDArray[Any]]
 HDF5 = b"\x89HDF\r\n\x1a\n"
+BYTES = {"double": 8, "single": 4, "int64": 8, "uint64": 8, "int32": 4, "uint32": 4, "int16": 2, "uint16": 2}
 EXACT = 2.0**53  # above it, whole numbers of a column can no longer be told apart
 
 
@@ -116,21 +117,23 @@ def read_file(path: Path, spec: DataSpec, notes: list[str]) -> DomainRows:
 
 def read_npz(path: Path, keys: Sequence[str] | None = None) -> Arrays:
     """Read the arrays named by `keys`; None: all of them."""
-    name = path.name
-    try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            names, arrays = file.files, {}
-            for name in names if keys is None else keys:
-                if name not in names:
-                    raise unknown("array", name, names, owner=str(path))
-                arrays[name] = np.asarray(file[name])
-            return arrays
-    except UsageError:
-        raise
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        if "pickle" in str(error):
-            raise _refuse_objects(path, name) from error
-        raise UsageError(f"{path} cannot be read as an .npz file ({error}): is it whole?") from error
+    arrays, name = {}, path.name
+    with refuse_broken(f"{path} cannot be read as an .npz file", ": is it whole?"):
+        try:
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+                wanted = list(file.files if keys is None else keys)
+                for name in wanted:
+                    if name not in file.files:
+                        raise unknown("array", name, file.files, owner=str(path))
+                sizes = {info.filename.removesuffix(".npy"): info.file_size for info in file.zip.infolist()}
+                check_memory(sum(sizes[name] for name in wanted), str(path))
+                for name in wanted:
+                    arrays[name] = np.asarray(file[name])
+        except ValueError as error:
+            if "pickle" in str(error) and not isinstance(error, UsageError):
+                raise _refuse_objects(path, name) from error
+            raise
+    return arrays
 
 
 def pick_arrays(
@@ -166,8 +169,7 @@ def pick_arrays(
 def _read_one_npz(path: Path, spec: DataSpec) -> Contents:
     if path.suffix.lower() != ".npz":
         raise UsageError(f"{path} is one file: features are read from a folder with a file per domain, or one .npz.")
-    read_npz(path, ())  # raises where there is no such file, or it is broken
-    with np.load(path) as file:
+    with refuse_broken(f"{path} cannot be read as an .npz file", ": is it whole?"), np.load(path) as file:
         names = list(file.files)
     there = [n[:-2] for n in names if n.endswith("_x") and f"{n[:-2]}_y" in names]
     problems = (
@@ -224,14 +226,10 @@ def _join_parts(domain: str, parts: Sequence[DomainRows], problems: list[Problem
 
 def read_mat(path: Path, keys: Sequence[str] | None = None) -> Arrays:
     """Read the arrays named by `keys`; None: all of them."""
-    with path.open("rb") as file:
-        is_73 = HDF5 in file.read(520)
-    try:
+    with refuse_broken(f"{path} cannot be read as a MATLAB file", ": is it whole?"):
+        with path.open("rb") as file:
+            is_73 = HDF5 in file.read(520)
         arrays = (_read_73 if is_73 else _read_5)(path)
-    except UsageError:
-        raise
-    except Exception as error:  # scipy and h5py raise many kinds on a broken file
-        raise UsageError(f"{path} cannot be read as a MATLAB file ({error}): is it whole?") from error
     wanted = list(arrays if keys is None else keys)
     for name in wanted:
         if name not in arrays:
@@ -244,6 +242,8 @@ def read_mat(path: Path, keys: Sequence[str] | None = None) -> Arrays:
 def _read_5(path: Path) -> Arrays:
     import scipy.io
 
+    sizes = [math.prod(shape) * BYTES.get(kind, 1) for _, shape, kind in scipy.io.whosmat(path)]
+    check_memory(sum(sizes), str(path))
     # Of the two kinds of sparse arrays, the one that stays, where scipy knows both and warns of the change.
     kind = {"spmatrix": False} if "spmatrix" in inspect.signature(scipy.io.loadmat).parameters else {}
     arrays = {name: array for name, array in scipy.io.loadmat(path, **kind).items() if not name.startswith("__")}
@@ -257,6 +257,7 @@ def _read_73(path: Path) -> Arrays:
         raise UsageError(f"{path} is a MATLAB 7.3 file, which needs h5py: pip install 'seqdg[mat]'.") from None
     with h5py.File(path, "r") as file:
         items = {name: item for name, item in file.items() if not name.startswith("#")}
+        check_memory(sum(item.nbytes for item in items.values() if isinstance(item, h5py.Dataset)), str(path))
         # Text is kept there as numbers. MATLAB writes columns first, so HDF5 shows every array transposed.
         return {
             name: np.asarray(item[()]).T if isinstance(item, h5py.Dataset) else np.empty(0, object)
@@ -357,6 +358,7 @@ def split_words(values: NDArray[Any]) -> Matrix:
     """Return a column of 0 and 1 for each category, in the order of the alphabet; a missing one is 0 in all of them."""
     words, number = np.unique(values.astype(str) if values.dtype.kind != "f" else values, return_inverse=True)
     named = [i for i, word in enumerate(words) if str(word) not in ("", "nan")]
+    check_memory(4 * len(number) * len(named), f"A column for each of {len(named)} categories")
     result: Matrix = (number[:, None] == np.array(named, dtype=np.int64)).astype(np.float32)
     return result
 
@@ -402,6 +404,7 @@ def hash_ngrams(texts: Sequence[str], size: int = 2048, ngrams: tuple[int, int] 
     """
     from sklearn.feature_extraction.text import HashingVectorizer
 
+    check_memory(4 * len(texts) * size, f"{len(texts)} texts in {size} columns (hash_size)", "Choose fewer columns.")
     hasher = HashingVectorizer(n_features=size, ngram_range=ngrams, binary=True, norm="l2", alternate_sign=False)
     result: Matrix = hasher.transform(texts).astype(np.float32).toarray()
     return result

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base import UsageError, count_things, import_function, list_some, unknown
+from seqdg.base import UsageError, count_things, import_function, list_some, refuse_broken, unknown
 from seqdg.data.columns import is_missing, rank_word, to_word, to_words
 from seqdg.data.dataset import DataSpec, ProgressCallback
 from seqdg.data.domain_rows import ID_TEST, Contents, Problem, find_missing_domains
@@ -47,6 +47,7 @@ def recognizes(path: Path) -> bool:
 def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
     rows, problems, notes = _describe_rows(path, spec)
     container = _open_images(path, spec, root, rows["file"])
+    problems += container.problems
     files = {file.name: file for file in container.files}
     there = rows["file"].isin(files)
     if not there.all():
@@ -163,19 +164,12 @@ def read_words(path: Path, form: TableFormat | None = None) -> Any:
 def _read_json(path: Path) -> Any:
     import pandas
 
-    try:
+    with refuse_broken(f"{path} cannot be read as JSON"):
         content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as JSON ({error}).") from None
-    if isinstance(content, Mapping) and {"images", "annotations", "categories"} <= set(content):
-        return _join_annotations(path, content)
-    try:
-        frame = pandas.DataFrame(content)
-    except (ValueError, TypeError) as error:
-        raise UsageError(
-            f"{path} is no list of records, no table of columns and no file of camera traps ({error})."
-        ) from None
-    return _make_text(frame)
+    with refuse_broken(f"{path} is no list of records, no table of columns and no file of camera traps"):
+        if isinstance(content, Mapping) and {"images", "annotations", "categories"} <= set(content):
+            return _join_annotations(path, content)
+        return _make_text(pandas.DataFrame(content))
 
 
 def _join_annotations(path: Path, content: Mapping[str, Any]) -> Any:

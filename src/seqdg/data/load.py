@@ -123,7 +123,7 @@ def _make_checked(check: DataCheck) -> Dataset:
 
 def _locate(spec: DataSpec, root: Path) -> Path:
     for name in spec.path:
-        if (root / name).exists():
+        if (root / name).is_file() or (root / name).is_dir():  # and no device
             return root / name
     if not root.is_dir():
         raise UsageError(f"There is no folder {root}. Give the one that holds {' or '.join(spec.path)}.")

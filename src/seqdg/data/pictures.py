@@ -12,6 +12,7 @@ import io
 import math
 import os
 import shutil
+import stat
 import sys
 import time
 import warnings
@@ -27,7 +28,17 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from seqdg.base import SEAL_SIZE, UNFINISHED, UsageError, count_cores, hash_others, is_intact, replace_file
+from seqdg.base import (
+    SEAL_SIZE,
+    UNFINISHED,
+    UsageError,
+    check_memory,
+    count_cores,
+    hash_others,
+    is_intact,
+    list_some,
+    replace_file,
+)
 from seqdg.data.dataset import ProgressCallback
 from seqdg.data.domain_rows import Contents, Problem
 
@@ -35,7 +46,9 @@ if TYPE_CHECKING:
     from PIL import Image
 
 DEPTH = 6  # folders below the root that are looked into; also ends a loop of links
+PIXEL = 6  # bytes that a pixel takes while it is decoded and resized
 LARGEST = 256 * 2**20  # bytes of one file; no picture is larger, a zip bomb may be
+ANY = "surrogateescape"  # names of files are bytes, and may be no text
 JUNK = ("__MACOSX", "Thumbs.db", "desktop.ini")
 VERSION = 1  # of how pictures become pixels; a new one makes every cache anew
 BLOCK = 2**25  # bytes of pictures decoded together: bounds the memory
@@ -85,13 +98,29 @@ class FolderContainer:
         self._stats: dict[str, os.stat_result] = {}
         if names is None:
             self._list(path, ())
-        for name in names or ():
-            with suppress(OSError, ValueError):
-                self._add(name, (path / name).stat())
+        refused = [name for name in names or () if not self._add_named(name)]
+        if refused:
+            cure = 'say in [data] which folder holds them all, such as images = ["/"] (below the folder of the data)'
+            text = f"The list names what is no file below {path}: {list_some(map(repr, refused))}; {cure}."
+            self.problems.append(Problem(text))
 
-    def _add(self, name: str, stat: os.stat_result) -> None:
-        self.files.append(File(name, stat.st_size))
-        self._stats[name] = stat
+    def _add_named(self, name: str) -> bool:
+        """Add a file if it is there. Return whether it may be: a list is from elsewhere, and may name anything."""
+        if not name:  # which is said of the list
+            return True
+        root, place = (Path(os.path.normpath(path.absolute())) for path in (self.path, self.path / name))
+        if root not in place.parents:
+            return False
+        with suppress(OSError, ValueError):
+            known = place.stat()
+            if not stat.S_ISREG(known.st_mode):
+                return False
+            self._add(name, known)
+        return True
+
+    def _add(self, name: str, known: os.stat_result) -> None:
+        self.files.append(File(name, known.st_size))
+        self._stats[name] = known
 
     def _list(self, folder: Path, parts: tuple[str, ...]) -> None:
         try:
@@ -127,10 +156,10 @@ class FolderContainer:
 
     def stamp(self, files: Sequence[File]) -> str:
         """Return what changes whenever a file does: its path, size and times, which cost no reading."""
-        digest = hashlib.sha256(str(self.path.resolve()).encode())
+        digest = hashlib.sha256(str(self.path.resolve()).encode(errors=ANY))
         for file in files:
-            stat = self._stats[file.name]
-            digest.update(f"{file.name}\0{file.size} {stat.st_mtime_ns} {stat.st_ctime_ns}\n".encode())
+            known = self._stats[file.name]
+            digest.update(f"{file.name}\0{file.size} {known.st_mtime_ns} {known.st_ctime_ns}\n".encode(errors=ANY))
         return digest.hexdigest()
 
 
@@ -152,8 +181,10 @@ class ZipContainer:
     def _add(self, info: zipfile.ZipInfo) -> None:
         parts = tuple(part for part in info.filename.replace("\\", "/").split("/") if part != ".")
         name = "/".join(parts)
-        if ".." in parts or "" in parts[:-1] or parts[0][1:2] == ":":  # .., /root, C:
-            self.problems.append(Problem(f"{self.location}: the path '{info.filename}' climbs out of the zip."))
+        if not parts or ".." in parts or "" in parts[:-1] or parts[0][1:2] == ":":  # .., /root, C:
+            self.problems.append(
+                Problem(f"{self.location}: the path '{info.filename}' climbs out of the zip, or is none.")
+            )
             return
         if is_junk(parts):
             return
@@ -203,6 +234,7 @@ def decode(data: bytes, size: int) -> Pixels:
 
     opened = Image.open(io.BytesIO(data))
     opened.draft("RGB", (2 * size, 2 * size))  # lets a JPEG far larger than needed decode at a fraction of its size
+    check_memory(PIXEL * (opened.width * opened.height + size * size) * count_cores(), "A picture on every core")
     image = _to_rgb(opened)
     if image.size != (size, size):
         image = image.resize((size, size), resample=2)  # bilinear, over the whole area that a pixel covers
@@ -285,7 +317,7 @@ def _hash_pictures(container: Container, pictures: Sequence[PictureFile]) -> str
     for picture, checksum in zip(pictures, container.checksums(files), strict=True):
         name = picture.file.parts[-1]
         line = f"{picture.domain}/{picture.label}/{name}\0{picture.file.size} {checksum:08x}\n"
-        digest.update(line.encode())
+        digest.update(line.encode(errors=ANY))
     if stamp:
         text = digest.hexdigest().encode()
         with replace_file(known) as out:
@@ -346,7 +378,7 @@ def decode_file(container: Container, file: File, size: int) -> Pixels | Problem
             raise ValueError(f"{file.size} bytes")
         return decode(container.read(file), size)
     except Exception as error:  # a decoder may raise anything on a broken file, and each is to be listed
-        why = str(error).split("<_io")[0].strip() or type(error).__name__
+        why = str(error).split("<_io")[0].strip()[:200] or type(error).__name__
         return Problem(f"{container.location}: '{file.name}' cannot be decoded as an image ({why}).")
 
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
+import io
+import os
 import re
 import shutil
 import sys
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -23,7 +27,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base import UsageError, count_things, replace_file, unknown
+from seqdg.base import UsageError, check_memory, count_things, refuse_broken, replace_file, unknown
 from seqdg.data.columns import CODE, Column
 from seqdg.data.dataset import ProgressCallback
 from seqdg.data.frame import Frame, get_values, make_column
@@ -42,6 +46,8 @@ BLANKS = " "  # a separator: any number of blanks and tabs
 BLOCK = 2**21  # bytes of a CSV that become one batch; some more are read ahead
 BATCH = 2**16  # rows of a Parquet file that are read at once
 STDOUT = Path("-")  # standard output
+CELL, WORD, SHEET = 8, 64, 3  # bytes that a cell takes at least: a number, a text; bytes for each of an unpacked sheet
+BROKEN = (OSError, UnicodeError, EOFError, zlib.error, csv.Error)  # what a damaged file of text raises
 WRITTEN = (".csv", ".parquet")
 
 
@@ -103,12 +109,36 @@ class TableFile:
         import pyarrow as pa
 
         names = [name for name in self.names if name not in but]
-        batches = list(self._read_arrow(names))
+        check_memory(self._measure(names), str(self.path))
+        batches, size = [], 0
+        for batch in self._read_arrow(names):
+            batches.append(batch)
+            size += batch.nbytes + CELL * len(batch) * len(names)
+            check_memory(size, f"What is read of {self.path} so far")  # a .gz does not say what it unpacks to
         if not names or not sum(map(len, batches)):
             raise UsageError(f"{self.path} has 0 rows below the names of its columns: there is nothing to learn from.")
         table = pa.Table.from_batches(batches)
         kept = {*text, *(name for name in codes if name in names and _has_codes(table[name]))}
-        return _make_frame(table, kept)
+        with self._refusing():
+            return _make_frame(table, kept)
+
+    def _refusing(self) -> AbstractContextManager[None]:
+        return refuse_broken(f"{self.path} cannot be read as a {get_kind(self.path)} table")
+
+    def _measure(self, names: Sequence[str]) -> int:
+        """Return how many bytes its rows take at least, as far as that is known before they are read."""
+        if get_kind(self.path) == ".parquet":
+            from pyarrow import parquet, types
+
+            with self._refusing(), open_native(self.path) as raw, parquet.ParquetFile(raw) as file:
+                kinds = [file.schema_arrow.field(name).type for name in names]
+                return int(file.metadata.num_rows * sum(CELL if types.is_primitive(k) else WORD for k in kinds))
+        with self.path.open("rb") as raw:
+            size = raw.seek(0, io.SEEK_END)
+            if self.path.suffix.lower() == ".gz" and size > 4:
+                raw.seek(-4, io.SEEK_END)
+                size = int.from_bytes(raw.read(), "little")  # of the last 4 GiB
+        return size
 
     def read_batches(
         self,
@@ -128,7 +158,8 @@ class TableFile:
         if not names:
             self.require(wanted)
         for batch in self._read_arrow(list(dict.fromkeys([*names, *raw])), progress):
-            frame = _make_frame(pa.Table.from_batches([batch]).select(names), set(names) - set(numeric))
+            with self._refusing():
+                frame = _make_frame(pa.Table.from_batches([batch]).select(names), set(names) - set(numeric))
             rows = first + np.arange(len(frame))
             yield replace(frame, from_rows=rows, raw={name: batch.column(name) for name in raw})
             first += len(frame)
@@ -142,7 +173,7 @@ class TableFile:
         try:
             for batch in read(names, progress):
                 yield pa.RecordBatch.from_arrays([self._clean(batch.column(name)) for name in names], list(names))
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, *BROKEN) as error:
             raise _refuse(self.path, error) from error
 
     def _read_csv(self, names: Sequence[str], progress: ProgressCallback) -> Iterator[Any]:
@@ -160,7 +191,7 @@ class TableFile:
         parse = arrow_csv.ParseOptions(newlines_in_values=True, delimiter=self.form.separator)
         options = arrow_csv.ReadOptions(block_size=BLOCK, column_names=None if self.has_header else list(self.names))
         # Threads of pyarrow read ahead and must not need the interpreter. This one unpacks a .gz.
-        with self._open_plain() as path, pa.input_stream(str(path)) as file:
+        with self._open_plain() as path, open_native(path) as file:
             try:
                 reader = arrow_csv.open_csv(file, read_options=options, parse_options=parse, convert_options=convert)
             except pa.ArrowInvalid as error:
@@ -192,14 +223,14 @@ class TableFile:
                         rows.writerows(split_rows(source, self.form.separator, strict=True))
                     else:
                         shutil.copyfileobj(source, target, 2**20)
-            except (UnicodeError, EOFError, csv.Error) as error:
+            except BROKEN as error:
                 raise _refuse(self.path, error, self.form.encoding) from None
             yield copy
 
     def _read_parquet(self, names: Sequence[str], progress: ProgressCallback) -> Iterator[Any]:
         from pyarrow import parquet
 
-        with parquet.ParquetFile(self.path) as file:
+        with open_native(self.path) as raw, parquet.ParquetFile(raw) as file:
             done, total = 0, file.metadata.num_rows
             for batch in file.iter_batches(batch_size=BATCH, columns=list(names)):
                 yield batch
@@ -243,7 +274,8 @@ def open_table(path: Path, form: TableFormat | None = None, may_lack_header: boo
         from pyarrow import ArrowException, parquet
 
         try:
-            whole, names = None, tuple(parquet.read_schema(path).names)
+            with open_native(path) as raw:
+                whole, names = None, tuple(parquet.read_schema(raw).names)
         except (ArrowException, OSError) as error:
             raise _refuse(path, error) from error
     else:
@@ -259,7 +291,7 @@ def _open_text_table(path: Path, form: TableFormat, may_lack_header: bool) -> Ta
             head = list(islice(file, SAMPLE))
         separator = form.separator or _guess_separator(head, SEPARATED[kind])
         names = tuple(next(iter(split_rows(head, separator, strip=kind == ".data")), ()))
-    except (OSError, UnicodeError, EOFError, csv.Error) as error:
+    except BROKEN as error:
         raise _refuse(path, error, encoding) from None
     if not names:
         raise UsageError(f"{path} is empty: its first line must name the columns.")
@@ -309,6 +341,14 @@ def open_file(path: Path, mode: str = "rb", **options: Any) -> IO[Any]:
     return file
 
 
+def open_native(path: Path) -> Any:
+    """Open a file for pyarrow, which takes a name that is no text as bytes alone; a .gz is unpacked."""
+    import pyarrow as pa
+
+    file = pa.OSFile(os.fsencode(path))
+    return pa.CompressedInputStream(file, "gzip") if path.suffix.lower() == ".gz" else file
+
+
 def find_encoding(path: Path, asked: str = "") -> str:
     """Find the encoding of a file: UTF-16 if it says so, else the first of ENCODINGS that fits.
 
@@ -324,7 +364,7 @@ def find_encoding(path: Path, asked: str = "") -> str:
     try:
         with open_file(path) as file:
             content = file.read(LOOK)
-    except (OSError, EOFError) as error:
+    except BROKEN as error:
         raise _refuse(path, error) from None
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
@@ -405,6 +445,9 @@ def read_excel(path: Path) -> Any:
     import pandas
     import pyarrow as pa
 
+    if zipfile.is_zipfile(path):
+        with refuse_broken(f"{path} cannot be read as a {get_kind(path)} table"), zipfile.ZipFile(path) as file:
+            check_memory(SHEET * sum(info.file_size for info in file.infolist()), str(path))
     try:
         frame = pandas.read_excel(path, dtype=str, keep_default_na=False, na_values=[""])
     except ImportError as error:
@@ -448,6 +491,7 @@ def _make_column(name: str, array: Any, is_text: bool) -> Column:
     if not is_text:
         with suppress(pa.ArrowInvalid):  # not all are plain numbers
             return np.asarray(array.cast(pa.float64()).to_numpy())
+    check_memory(WORD * len(array), f"The text in column '{name}'")
     cells = np.array(array.to_numpy(), dtype=object)
     cells[cells == ""] = None
     return cells

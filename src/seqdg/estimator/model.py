@@ -29,7 +29,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from seqdg.base import Params, UsageError, replace_folder, tree, under_prefix, with_prefix
+from seqdg.base import Params, UsageError, refuse_broken, replace_folder, tree, under_prefix, with_prefix
 from seqdg.bench import (
     BYTES,
     ArrayLearner,
@@ -238,7 +238,14 @@ def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu") ->
     """Read a model. net: the user's own module, where the model was trained with one."""
     text = read_description(path)
     tensors, digest = weights.read_weights(path / WEIGHTS)
-    _check_hash(path / WEIGHTS, text["weights_sha256"], digest)
+    _check_hash(path / WEIGHTS, text.get("weights_sha256"), digest)
+    with refuse_broken(f"{path / TEXT} does not describe a model of seqdg"):
+        return _rebuild(path, text, tensors, net, device)
+
+
+def _rebuild(
+    path: Path, text: Mapping[str, Any], tensors: Mapping[str, Tensor], net: nn.Module | None, device: str
+) -> Model:
     shared: dict[str, Any] = {
         "input": rebuild_input(text["input"], under_prefix(tensors, "input.")),
         "name": text["algorithm"],
@@ -384,7 +391,8 @@ def render_card(text: Mapping[str, Any]) -> str:
     environment = Environment(trim_blocks=True, lstrip_blocks=True)  # not of HTML: nothing is escaped
     environment.filters["metric"] = _format_metric
     template = (files("seqdg") / "estimator" / "card.md.jinja").read_text(encoding="utf-8")
-    return environment.from_string(template).render(text) + "\n"
+    with refuse_broken("The description of the model cannot be shown", ": it is not as it was saved."):
+        return environment.from_string(template).render(text) + "\n"
 
 
 def _format_metric(criterion: str, domain: str, by_domain: Mapping[str, Mapping[str, float | None]]) -> str:

@@ -19,14 +19,15 @@ says that the training ended. Its forks write one per command, which trains with
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqdg.base import UsageError, count_things, list_some
+from seqdg.base import UsageError, count_things, list_some, make_file_name
 from seqdg.results import (
     DONE,
     IMPORTED,
@@ -43,7 +44,7 @@ from seqdg.results import (
 FILE, ENDED, LOG = "results.jsonl", "done", "log.txt"
 ENVIRONMENT = re.compile(r"env(\d+)_(in|out)(?:_acc)?$")
 _JOB = re.compile(r"[0-9a-f]{32}$")  # the folder that a sweep makes for every training, before it begins
-_AVERAGED = re.compile(r"SWAD( \(inD\))? = ([0-9.]+)%")
+_AVERAGED = re.compile(r"SWAD( \(inD\))? = ([0-9]+(?:\.[0-9]+)?)%")
 SPAWRIOUS = [f"Spawrious{kind}_{level}" for kind in ("O2O", "M2M") for level in ("easy", "medium", "hard")]
 ENVIRONMENTS = {  # the names of the test environments, in their order
     "Debug28": ("0", "1", "2"),
@@ -62,6 +63,7 @@ ENVIRONMENTS = {  # the names of the test environments, in their order
 }
 PROTOCOL = {"lr": "lr", "weight_decay": "weight_decay", "batch_size": "batch"}  # of hparams, and their names here
 NEEDED = ("args", "hparams", "step", "algorithm", "dataset", "test_envs", "trial_seed")  # of a line and its args
+MOST = 1000  # environments; the largest data sets have some dozens
 MEANS = {"source": ("train_out", "tr_out"), "rest": ("test_in", "te_in"), "fifth": ("test_out", "te_out")}  # of forks
 
 Line = Mapping[str, Any]
@@ -102,7 +104,7 @@ def import_sweep(
     datasets = list(dict.fromkeys(t.dataset for t in whole))
     imported = []
     for name in datasets:
-        directory = out if len(datasets) == 1 else out / name
+        directory = out if len(datasets) == 1 else out / make_file_name(name)
         records, sentences = make_records([t for t in whole if t.dataset == name], domains)
         imported.append(Imported(name, directory, records, [*sentences, *([left_out] if cut else [])]))
     for one in imported:
@@ -203,7 +205,9 @@ def _read_lines(path: Path) -> tuple[list[Line], bool]:
     for i, text in enumerate(texts):
         try:
             line = json.loads(text)
-        except json.JSONDecodeError:
+            if "\\ud" in text:
+                json.dumps(line, ensure_ascii=False).encode()  # half of a character, which no text has
+        except (ValueError, RecursionError):  # a number of thousands of digits, lists nested as deep
             if i == len(texts) - 1:
                 return lines, True
             raise UsageError(f"Line {i + 1} of {path} is not JSON: the file is damaged. Remove its folder.") from None
@@ -222,6 +226,53 @@ def _check_line(line: Any, path: Path, i: int) -> None:
                 f"{path} is no results file of DomainBed or a fork: its line {i + 1} has no '{name}'. Give a folder "
                 "that holds none but theirs."
             )
+    for name, value, is_allowed, wanted in _list_values(fields):
+        if not is_allowed(value):
+            text = json.dumps(value)[:80]
+            raise UsageError(
+                f"{name} in line {i + 1} of {path} is {text}, but it must be {wanted}: the file is damaged. Remove its "
+                "folder."
+            )
+
+
+def _list_values(line: Line) -> Iterator[tuple[str, Any, Callable[[Any], bool], str]]:
+    """List what is read of a line: its name, its value, whether that is allowed, and what is, in words."""
+    args, hparams = line["args"], line["hparams"]
+    yield "hparams", hparams, lambda value: isinstance(value, dict), "a table of settings"
+    for name in ("algorithm", "dataset"):
+        yield name, args[name], lambda value: isinstance(value, str) and bool(value) and value.isprintable(), "a name"
+    steps = args.get("steps")
+    for name, value in (("step", line["step"]), ("trial_seed", args["trial_seed"]), ("steps", steps or 0)):
+        yield name, value, lambda value: _is_whole(value, 2**53), "a whole number of at least 0"
+    envs = args.get("real_test_envs") or args["test_envs"]
+    yield "test_envs", envs, _are_environments, f"a list of numbers of environments, from 0 to {MOST}"
+    names = [name for name in line if ENVIRONMENT.match(name)]
+    for name in (*names, *(name for names in MEANS.values() for name in names if name in line)):
+        yield name, line[name], lambda value: _is_between(value, 1), "a number from 0 to 1"
+    numbers = [int(name[3:].split("_")[0]) for name in names]
+    yield "the number of an environment", max(numbers, default=0), lambda value: value <= MOST, f"at most {MOST}"
+    share = args.get("holdout_fraction") or 0.2
+    yield "holdout_fraction", share, lambda value: _is_between(value, 1), "a number from 0 to 1"
+    costs = {name: line[name] for name in ("step_time", "mem_gb") if name in line}
+    for name, value in (*costs.items(), *((name, hparams[name]) for name in PROTOCOL if name in hparams)):
+        yield name, value, lambda value: _is_between(value, 1e9), "a number of at least 0"
+    yield "loss", line.get("loss", 0.0), lambda value: _is_between(value, math.inf) or value != value, "a number"
+
+
+def _is_between(value: Any, most: float) -> bool:
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and (0 if most < math.inf else -math.inf) <= value <= most
+    )
+
+
+def _is_whole(value: Any, most: int) -> bool:
+    return _is_between(value, most) and value == int(value)
+
+
+def _are_environments(value: Any) -> bool:
+    return isinstance(value, list) and all(_is_whole(v, MOST) for v in value) and 0 < len(value) == len(set(value))
 
 
 def _split_trainings(lines: Sequence[Line]) -> dict[tuple[int, ...], list[Line]]:
@@ -253,7 +304,7 @@ def _list_fork(path: Path, by_envs: Mapping[tuple[int, ...], list[Line]], is_cut
         or (earlier and by_envs[latest][-1]["step"] == steps and not is_cut)
     ):
         ended.add(latest)
-    averages = iter(_read_averages(text, len(ended)))
+    averages = iter(_read_averages(log, text, len(ended)))
     return [
         Training(path, its, envs, envs in ended, is_fork=True, averaged=next(averages) if envs in ended else None)
         for envs, its in by_envs.items()
@@ -267,9 +318,11 @@ def _reaches_end(lines: Sequence[Line]) -> bool:
     return bool(2 * lines[-1]["step"] - lines[-2]["step"] > lines[0]["args"]["steps"])
 
 
-def _read_averages(log: str, count: int) -> Sequence[tuple[float, float] | None]:
+def _read_averages(path: Path, log: str, count: int) -> Sequence[tuple[float, float] | None]:
     """Read SWAD's accuracy from a log: on the held-out domain and on source validation, for every training."""
     accuracies = [(bool(inside), float(value) / 100) for inside, value in _AVERAGED.findall(log)]
+    if any(value > 1 for _, value in accuracies):
+        raise UsageError(f"{path} gives SWAD an accuracy above 100 %: the file is damaged. Remove it.")
     outside, inside = ([value for is_inside, value in accuracies if is_inside == kind] for kind in (False, True))
     if not len(outside) == len(inside) == count:
         return [None] * count

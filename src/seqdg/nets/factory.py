@@ -7,13 +7,14 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from seqdg.base import UsageError, added_field, private, unknown
+from seqdg.base import UsageError, added_field, check_memory, private, unknown
 from seqdg.nets.backbones import (
     alexnet,
     convnet,
@@ -157,6 +158,8 @@ def build_net(spec: NetSpec, input_shape: tuple[int, ...], classes: int, generat
             return backbone.make(classes, spec.dropout)
         if spec.name == "convnet":
             return convnet(input_shape, classes, spec.dropout)
+        widths = (math.prod(input_shape), *spec.hidden, classes)
+        check_memory(4 * sum(a * b for a, b in pairwise(widths)), f"An mlp of {list(spec.hidden)} hidden units")
         return mlp(math.prod(input_shape), spec.hidden, classes, spec.batchnorm, spec.dropout)
 
     module, path = initialize(make, generator), _find_weight_file(spec)

@@ -15,15 +15,17 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from resource import RLIMIT_NOFILE, getrlimit
 from statistics import fmean
 from typing import Any
 
 import altair as alt
 
-from seqdg.base import UsageError
+from seqdg.base import UsageError, make_file_name
 from seqdg.report.sheet import Sheet
 from seqdg.results import AVERAGE, TOGETHER, WORST, Outcome, make_directory, mean_and_error
 
+FILES = 32  # that vl-convert and this program keep open
 MISSING = "Figures need vl-convert-python: pip install 'seqdg[figures]'."
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # the first comes with vl-convert: files are alike everywhere
 PAGE_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
@@ -365,6 +367,8 @@ def _load_converter() -> Any:
         import vl_convert
     except ImportError:
         raise UsageError(MISSING) from None
+    if 0 <= (files := getrlimit(RLIMIT_NOFILE)[0]) < FILES:  # vl-convert panics, which is no error of Python's
+        raise UsageError(f"Figures need {FILES} open files, and {files} are allowed: raise that by `ulimit -n 1024`.")
     return vl_convert
 
 
@@ -387,8 +391,7 @@ def write_figures(figures: Sequence[Figure], folder: Path, kinds: Sequence[str] 
 
 
 def name_file(figure: Figure, kind: str = "svg") -> str:
-    name = "".join(ch if ch.isalnum() or ch in "-_." else "-" for ch in figure.name).strip(".")
-    return f"{name}.{kind}"
+    return f"{make_file_name(figure.name, '-_.', '-')}.{kind}"
 
 
 def render_figure(figure: Figure, kind: str = "svg") -> bytes:

@@ -350,7 +350,7 @@ class Charts:
 def pack(content: dict[str, Any]) -> str:
     """Return the content as compressed JSON in letters; the same content gives the same letters."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    return base64.b64encode(gzip.compress(text.encode(errors="replace"), mtime=0)).decode()
 
 
 def render_page(content: Page, version: str = "") -> str:

@@ -20,7 +20,7 @@ from math import isfinite
 from pathlib import Path
 from typing import ClassVar
 
-from seqdg.base import UsageError, unknown
+from seqdg.base import UsageError, make_file_name, unknown
 from seqdg.report.sheet import Sheet, build_sheet
 from seqdg.report.table import render
 from seqdg.results import AVERAGE, FAILED, Cell, Record, average_finite, find_usual_criterion_in, list_ends
@@ -59,7 +59,7 @@ def list_rows(record: Record) -> list[Row]:
 
 def name_trial(record: Record) -> str:
     """`agg/photo/seed-0-1f3a5b7c`: its key tells candidates of a search apart."""
-    names = (re.sub(r"[^\w+.-]", "_", name).strip(".") or "_" for name in (record.algorithm, "+".join(record.held_out)))
+    names = map(make_file_name, (record.algorithm, "+".join(record.held_out)))
     return "/".join([*names, f"seed-{record.seed}-{record.key[:8]}"])
 
 

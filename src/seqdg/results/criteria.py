@@ -25,12 +25,17 @@ class Unit:
     @property
     def sign(self) -> str:
         """The unit that follows a value in a sentence: `" %"` or nothing."""
-        return " %" if self.factor == 100.0 and not self.is_of_numbers else ""
+        return " %" if self.is_share else ""
 
     @property
     def is_of_numbers(self) -> bool:
         """True where it judges predicted numbers, and no classes."""
         return self.most_classes == 0
+
+    @property
+    def is_share(self) -> bool:
+        """True where its values lie between 0 and 1."""
+        return self.factor == 100.0 and not self.is_of_numbers
 
     def is_defined(self, classes: int, groups: int = 0) -> bool:
         """Say whether there is a value for so many classes and groups of rows. 0 classes: numbers are predicted."""

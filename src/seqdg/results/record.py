@@ -20,6 +20,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from seqdg.base import UsageError
 from seqdg.results.criteria import CRITERIA, USUAL, choose_usual
 
 if TYPE_CHECKING:  # imported where it is used: a run directory is read without it
@@ -148,6 +149,10 @@ class Record:
     @classmethod
     def from_row(cls, row: Mapping[str, Any], history: list[Evaluation], read: Callable[[str], Any]) -> Record:
         """Return the record of such a row.   read: turns JSON into what it says."""
+        if row["key"].startswith("/") or ".." in row["key"]:  # weights and predictions are named by it
+            raise UsageError(
+                f"A trial has the key {row['key']!r}, which is none: these records are of another program."
+            )
         description = {
             **{name: row[name] for name in _DESCRIBED if row[name] is not None},
             **{name: read(row[name]) for name in _DESCRIBED_AS_JSON if row[name] is not None},

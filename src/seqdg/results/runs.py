@@ -14,7 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqdg.base import UsageError, list_some
+from seqdg.base import UsageError, list_some, refuse_broken
+from seqdg.results.criteria import CRITERIA
 from seqdg.results.record import (
     CLASSES,
     COMMANDS,
@@ -90,10 +91,12 @@ class Archive(RecordSource):
         table, types = _read_table(trials, file, PACKED_COLUMNS), list_packed_types()
         if any(table.schema.field(name).type != types[name] for name in PACKED_COLUMNS if name != "losses"):
             raise damaged
-        self._trials: list[dict[str, Any]] = table.set_column(
-            table.column_names.index("finished"), "finished", table["finished"].cast(arrow.int64())
-        ).to_pylist()
-        if make_seal(text, self._trials) != seal:
+        with _explaining(trials):
+            finished = table["finished"].cast(arrow.int64())
+            at = table.column_names.index("finished")
+            self._trials: list[dict[str, Any]] = table.set_column(at, "finished", finished).to_pylist()
+            is_whole = make_seal(text, self._trials) == seal
+        if not is_whole:
             raise damaged
         self._evaluations = _read_bytes(evaluations)
         if hashlib.sha256(self._evaluations).hexdigest() != self.facts["evaluations"]:
@@ -124,7 +127,8 @@ class Archive(RecordSource):
 
     def records(self, criterion: str | None = None) -> list[Record]:
         read = lru_cache(maxsize=None)(json.loads)  # most trials have the same; equal ones are one object
-        with pause_garbage_collection():
+        broken = refuse_broken(f"{self._directory} is damaged", ". Fetch it again, or pack the run again.")
+        with broken, pause_garbage_collection():
             numbers = self._read_numbers(criterion)
             records = []
             for row in self._trials:
@@ -151,6 +155,10 @@ class Archive(RecordSource):
         trial, step, kind = key.indices.to_numpy(), table["step"].to_numpy(), part.indices.to_numpy()
         values = np.array([table[name].fill_null(0.0).to_numpy() for name in names], "<f8")
         measured = np.array([table[name].is_valid().to_numpy() for name in names], bool)
+        for name, column in zip(names, values, strict=True):
+            wrong = column[np.isfinite(column) & ((column < 0) | (column > 1))]
+            if name in CRITERIA and CRITERIA[name].is_share and len(wrong):  # where training diverged, it may be inf
+                raise UsageError(f"{path} has {name} {wrong[0]:g}, but it lies between 0 and 1: pack the run again.")
         values, measured = (a.reshape(len(names), len(trial)).T for a in (values, measured))
         starts = [0, *(np.flatnonzero(np.diff(trial)) + 1).tolist(), len(trial)]
         keys, parts = key.dictionary.to_pylist(), part.dictionary.to_pylist()

@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from seqdg.base import UsageError, read_fields, read_toml, read_value, unknown
+from seqdg.base import UsageError, make_file_name, read_fields, read_toml, read_value, unknown
 from seqdg.results import FAILED, InnerTrials, Record, RecordSource, has_run, open_run, score_candidate
 
 CRITERION = "accuracy"  # of all that a study answers
@@ -60,8 +60,11 @@ class Part:
         for name in self.variants:
             if name not in VARIANTS:
                 raise unknown("variant", name, VARIANTS, owner=self.name)
-        if len(self.name.split("/")) != 2:
-            raise UsageError(f"The part '{self.name}' must have a name of the form SET/KIND, such as digits/momentum.")
+        words = self.name.split("/")
+        if len(words) != 2 or any(word != make_file_name(word, "+-_. ") for word in words):  # it is a folder of --out
+            raise UsageError(
+                f"The part '{self.name[:80]}' must have a name of the form SET/KIND, such as digits/momentum."
+            )
         if self.search_seed < self.trials:
             raise UsageError(f"{self.name}: the search has seed {self.search_seed}, which is one of its trials'.")
         if set(self.variants) & set(AVERAGES) and self.searches and LEADER not in self.variants:

@@ -24,6 +24,7 @@ TESTS = ("whole", "split")
 PRECISIONS = ("float32", "tf32", "bf16", "float64")
 SCHEDULES = ("constant", "cosine", "steps")
 PATHS = ("random", "fixed")
+MOST = 10**9  # steps, rows of a batch, evaluations or members
 AUTO = "auto"  # cross-entropy of classes, the squared loss of numbers
 NUMBER_LOSSES = ("squared", "absolute", "huber")
 _CHOICES = {
@@ -92,6 +93,8 @@ class Protocol:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise UsageError(f"{name} is {value}, but at least 1 is needed.")
+            if value > MOST:
+                raise UsageError(f"{name} is {value}, but at most {MOST} are possible.")
         for name, (is_allowed, wanted) in _RULES.items():
             if not is_allowed(getattr(self, name)):
                 raise UsageError(f"{name} is {getattr(self, name)!r}, but it must be {wanted}.")

@@ -172,3 +172,17 @@ def test_some_criteria_can_be_left_out_and_accuracy_never(directory, packed, tmp
     assert (tmp_path / EVALUATIONS).stat().st_size < (packed / EVALUATIONS).stat().st_size
     with pytest.raises(UsageError, match="los"):
         pack([(directory, open_run(directory))], tmp_path, criteria=["los"])
+
+
+def test_an_accuracy_of_fifty_and_a_key_that_climbs_are_refused(directory, tmp_path):
+    first, *_ = Store.open(directory).records()
+    fifty = [Evaluation(1, {"accuracy": [0.5]}, {"accuracy": [50.0]})]
+    store = Store.create(tmp_path / "fifty", "rotated-mnist")
+    store.add([replace(first, history=fifty)])
+    pack([(tmp_path / "fifty", store)], tmp_path / "packed")
+    with pytest.raises(UsageError, match="has accuracy 50, but it lies between 0 and 1"):
+        open_run(tmp_path / "packed").records()
+    store = Store.create(tmp_path / "climbs", "rotated-mnist")
+    store.add([replace(first, key="../../climbed")])
+    with pytest.raises(UsageError, match=r"A trial has the key '\.\./\.\./climbed', which is none"):
+        store.records()

@@ -1,0 +1,611 @@
+"""Files that others wrote, changed at random: bytes, cells, values and members of archives, from a fixed seed.
+
+`FORMATS` has every format with a sound file of it, the command or function that reads it, and, where that is cheap, an
+independent reading of what it must hold. `try_case` changes one file and reads it: all is well if it is read, and holds
+what is there, or if a `UsageError` says what is wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import csv
+import gzip
+import io
+import json
+import math
+import os
+import random
+import re
+import shutil
+import signal
+import traceback
+import warnings
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.io
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from command import seqdg
+from seqdg import Results, UsageError
+from seqdg.bench import Request, load_benchmark
+from seqdg.data import DataSpec, load_dataset, read_rows
+from seqdg.estimator.model import _hash, read_model
+from seqdg.nets.weights import read_weights
+from seqdg.results import open_run, pack
+from seqdg.study import load_study
+
+SECONDS = 20  # that a case may take
+DOMAINS, CLASSES = ("east", "north", "south"), ("ill", "well")
+LABELED = ("--label", "state", "--domain", "place")
+
+# Changes --------------------------------------------------------------------------------------------------------------
+
+BYTES = [
+    b"\0",
+    b"\xff",
+    b"\xfe\xff",
+    b'"',
+    b"\n",
+    b"\r",
+    b",",
+    b"\xc3",
+    b"\xed\xb0\x80",
+    b"'",
+    b"{",
+    b"}",
+    b"[[",
+    b"=",
+    b"-",
+]
+VALUES: list[Any] = [
+    None, True, False, [], {}, "", "x", "../../climbed", "nan", "\ud800", "\0", -1, 0, 1, 2, 50, 1.5, 1e-320, -1e308,
+    10**30, 2**63, math.nan, math.inf, -math.inf, [[1]], [None], {"a": None}, "9" * 400, [1, "2"], -0.0, 10**4400,
+]  # fmt: skip
+CELLS = [
+    "",
+    "x",
+    "../../climbed",
+    "nan",
+    "inf",
+    "-1",
+    "1e999",
+    "9" * 400,
+    "NULL",
+    '"',
+    "a\0b",
+    "50",
+    "-",
+    "[1]",
+    "é",
+    "true",
+]
+TOML = [
+    "1e20", "100000000000000000000", "1000000000", "-1", "0", "nan", "-inf", '""', '"x"', "[]", "{}", "true",
+    "[1000000000]", '["a", 1]', "9" * 5000, "[" * 400, '"../../climbed"', "2020-01-01", "{ a = { b = 1 } }", "[[1]]",
+    "0.5", '"/dev/zero"',
+]  # fmt: skip
+
+
+def change_bytes(content: bytes, draw: random.Random) -> bytes:
+    """Change bytes: flip, cut, leave out, double, insert."""
+    data = bytearray(content)
+    for _ in range(draw.choice((1, 1, 1, 2, 5))):
+        at = draw.randrange(len(data) + 1)
+        if draw.random() < 0.3:  # heads and ends of files say most
+            at = draw.choice((min(len(data), draw.randrange(64)), max(0, len(data) - draw.randrange(64))))
+        end = min(len(data), at + draw.choice((1, 2, 8, 64, 4096)))
+        kind = draw.randrange(6)
+        if kind == 0 and at < len(data):
+            data[at] ^= 1 << draw.randrange(8)
+        elif kind == 1:
+            del data[at:]
+        elif kind == 2:
+            del data[at:end]
+        elif kind == 3:
+            data[at:at] = data[at:end] * draw.choice((1, 1, 50))
+        elif kind == 4:
+            data[at:at] = draw.choice(BYTES) * draw.choice((1, 1, 2, 3000))
+        else:
+            data[at:end] = draw.randbytes(end - at)
+    return bytes(data)
+
+
+def list_places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """List where in a value of JSON something lies."""
+    if place:
+        yield place
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from list_places(item, (*place, key))
+
+
+def change_json(text: str, draw: random.Random) -> str:
+    """Change a value of JSON, or leave it out; of lines of JSON, in one of them."""
+    lines = text.splitlines() if text.count("\n{") else [text]
+    which = draw.randrange(len(lines))
+    value = copy.deepcopy(json.loads(lines[which]))
+    *above, last = draw.choice(list(list_places(value)))
+    owner = value
+    for key in above:
+        owner = owner[key]
+    kind = draw.random()
+    if kind < 0.15:
+        del owner[last]
+    elif kind < 0.2 and isinstance(owner, dict):
+        owner[f"{last}x"] = owner.pop(last)
+    elif kind < 0.25 and isinstance(owner, list):
+        owner.append(owner[last])
+    else:
+        owner[last] = draw.choice(VALUES)
+    with contextlib.suppress(ValueError):  # of more digits than Python writes
+        lines[which] = json.dumps(value)
+    return "\n".join(lines) + "\n"
+
+
+def change_csv(text: str, draw: random.Random) -> str:
+    """Change a cell, or leave out or double a cell or a line."""
+    mark = "\t" if "\t" in text else ","
+    rows = [line.split(mark) for line in text.splitlines()]
+    row = draw.choice(rows[:2] if draw.random() < 0.3 else rows)
+    at, kind = draw.randrange(len(row)), draw.randrange(8)
+    if kind == 0:
+        del row[at]
+    elif kind == 1:
+        row.insert(at, row[at])
+    elif kind == 2:
+        rows.insert(draw.randrange(len(rows)), list(row))
+    elif kind == 3:
+        rows.remove(row)
+    elif kind == 4:  # a whole column
+        for one in rows[1:]:
+            one[min(at, len(one) - 1)] = draw.choice(CELLS)
+    else:
+        row[at] = draw.choice(CELLS)
+    return "\n".join(mark.join(row) for row in rows) + "\n"
+
+
+def change_toml(text: str, draw: random.Random) -> str:
+    """Change a value or a name, or leave out or double a line."""
+    lines = text.splitlines()
+    which = draw.choice([i for i, line in enumerate(lines) if line.strip()])
+    name, equals, _ = lines[which].partition("=")
+    kind = draw.random()
+    if kind < 0.1:
+        del lines[which]
+    elif kind < 0.15:
+        lines.insert(draw.randrange(len(lines)), lines[which])
+    elif kind < 0.2 or not equals:
+        lines[which] = re.sub(r"\w+", "x", lines[which], count=1)
+    else:
+        lines[which] = f"{name}= {draw.choice(TOML)}"
+    return "\n".join(lines) + "\n"
+
+
+def change_zip(content: bytes, draw: random.Random) -> bytes:
+    """Change a member of a zip, such as an array of an .npz, so that its checksum is right."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as source, zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as target:
+        which = draw.choice(source.namelist())
+        for name in source.namelist():
+            data, kind = source.read(name), draw.random()
+            if name == which and kind < 0.1:
+                continue
+            wrong = (
+                draw.choice(("../x.png", "/x", "a/b/c.png", ".", "x" * 300, "c/é/\udc80.png")) if kind < 0.2 else name
+            )
+            if name == which and data[:6] == b"\x93NUMPY" and kind < 0.6:
+                digits = [m.span() for m in re.finditer(rb"\d+|<\w\d|False|\(", data[10:120])]
+                start, end = draw.choice(digits)
+                new = draw.choice((b"1000000000000", b"-3", b"|O", b"True", b"0", b"(" * 99, b"<U9", b"9" * 19))
+                data = data[: 10 + start] + new + data[10 + end :]
+            elif name == which:
+                data = change_bytes(data, draw)
+            with contextlib.suppress(UnicodeError):
+                target.writestr(wrong if name == which else name, data)
+    return made.getvalue()
+
+
+def change_gzip(content: bytes, draw: random.Random) -> bytes:
+    inner = gzip.decompress(content)
+    changed = change_csv(inner.decode(), draw).encode() if draw.random() < 0.5 else change_bytes(inner, draw)
+    return gzip.compress(changed, 1)
+
+
+def change_safetensors(content: bytes, draw: random.Random) -> bytes:
+    size = int.from_bytes(content[:8], "little")
+    head = change_json(content[8 : 8 + size].decode(), draw).encode()
+    return len(head).to_bytes(8, "little") + head + content[8 + size :]
+
+
+def change_model(content: bytes, draw: random.Random) -> bytes:
+    """Change a description of a model, and its hash with it: a file that somebody made up."""
+    text = json.loads(change_json(content.decode(), draw))
+    with contextlib.suppress(ValueError, TypeError):
+        text["sha256"] = _hash(text)
+    return json.dumps(text).encode()
+
+
+def in_text(change: Callable[[str, random.Random], str]) -> Callable[[bytes, random.Random], bytes]:
+    return lambda content, draw: change(content.decode(), draw).encode(errors="surrogatepass")
+
+
+# Sound files ----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def make_rows() -> pd.DataFrame:
+    draw = random.Random(0)
+    rows = [(f"{draw.gauss(0, 1):.3f}", draw.randrange(90), draw.choice(["a", "b c", "d"])) for _ in range(48)]
+    frame = pd.DataFrame(rows, columns=["x", "age", "kind"])
+    return frame.assign(state=[CLASSES[i % 2] for i in range(48)], place=[DOMAINS[i % 3] for i in range(48)])
+
+
+def write_table(path: Path) -> None:
+    frame = make_rows()
+    if path.suffix == ".parquet":
+        frame.to_parquet(path)
+    elif path.suffix == ".xlsx":
+        frame.to_excel(path, index=False)
+    else:
+        frame.to_csv(path, index=False, sep="\t" if ".tsv" in path.name else ",")
+
+
+def write_arrays(path: Path) -> None:
+    draw = np.random.default_rng(0)
+    arrays = {}
+    for name in DOMAINS:
+        arrays |= {f"{name}_x": draw.normal(size=(12, 3)).astype(np.float32), f"{name}_y": np.arange(12) % 2}
+    np.savez(path, **arrays)
+
+
+def write_mat(path: Path) -> None:
+    for i, name in enumerate(DOMAINS):
+        draw = np.random.default_rng(i)
+        arrays = {"fts": draw.normal(size=(12, 3)), "labels": (np.arange(12) % 2 + 1).reshape(-1, 1)}
+        scipy.io.savemat(path.with_name(f"{name}.mat"), arrays)
+
+
+def write_pictures(folder: Path) -> list[tuple[str, str, str]]:
+    draw, names = np.random.default_rng(0), []
+    for domain in DOMAINS:
+        for label in CLASSES:
+            for i in range(2):
+                path = folder / domain / label / f"{i}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(draw.integers(0, 255, (5, 4, 3), dtype=np.uint8)).save(path)
+                names.append((f"{domain}/{label}/{i}.png", label, domain))
+    return names
+
+
+def write_zip(path: Path) -> None:
+    folder = path.parent / "unpacked"
+    write_pictures(folder)
+    with zipfile.ZipFile(path, "w") as file:
+        for one in sorted(folder.rglob("*.png")):
+            file.write(one, one.relative_to(folder))
+
+
+def write_list(path: Path) -> None:
+    rows = [dict(zip(("file", "label", "domain"), names, strict=True)) for names in write_pictures(path.parent)]
+    frame = pd.DataFrame(rows)
+    path.write_text(frame.to_json(orient="records")) if path.suffix == ".json" else frame.to_csv(path, index=False)
+
+
+BENCHMARK = """title = "Rows"
+source = "made"
+[data]
+path = ["rows.csv"]
+format = "table"
+domain_column = "place"
+label_column = "state"
+ignore = ["kind"]
+domains = ["east", "north", "south"]
+classes = ["ill", "well"]
+scale = true
+[data.counts]
+east = 16
+[net]
+name = "mlp"
+hidden = [8, 4]
+batchnorm = true
+dropout = 0.1
+policy = "none"
+[protocol]
+trials = 2
+steps = 3
+batch = 4
+lr = 0.1
+evaluations = 2
+validation = 0.3
+optimizer = "sgd"
+algorithms = ["agg", "fo-s-mldg+ema"]
+held_out = ["east"]
+lr_search = [0.1, 2.0]
+[algorithms.agg]
+lr = 0.2
+[algorithms.fo-s-mldg]
+alpha = 0.05
+steps = 4
+"""
+STUDY = """title = "A study"
+published = "results"
+[defaults]
+benchmark = "rotated-mnist"
+trials = 2
+[[parts]]
+name = "digits/plain"
+algorithms = ["agg", "ffo-s-mldg"]
+variants = ["plain", "ema"]
+lr = 0.1
+rates = [0.3, 1.0]
+[[parts]]
+name = "digits/momentum"
+algorithms = ["agg"]
+steps = 9
+settings = ["agg.lr=0.1"]
+[[hypotheses]]
+name = "H1"
+says = "It helps."
+better = "plain: ffo-s-mldg"
+worse = "plain: agg"
+margin = 0.5
+beside = [["plain: agg+ema", "plain: agg"]]
+"""
+CHOSEN = '[algorithms."agg"]  # trial 1\nsteps = 7\nlr = 0.1\n[algorithms.fo-s-mldg]\nalpha = 0.05\nlr = 0.01\n'
+
+
+def write_benchmark(path: Path) -> None:
+    write_table(path.with_name("rows.csv"))
+    path.write_text(BENCHMARK)
+
+
+def write_sweep(path: Path) -> None:
+    """Write a training of a sweep: each of two seeds with an environment held out."""
+    for i in range(3):
+        folder = path.parent.parent / f"training-{i}" if i else path.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        args = {
+            "algorithm": "ERM", "dataset": "Debug28", "test_envs": [i], "trial_seed": 0, "hparams_seed": 0,
+            "steps": 101, "holdout_fraction": 0.2,
+        }  # fmt: skip
+        lines = []
+        for step in (0, 100):
+            measured = {f"env{e}_{part}_acc": 0.5 + e / 10 for e in range(3) for part in ("in", "out")}
+            hparams = {"lr": 1e-4, "batch_size": 32, "weight_decay": 0.0, "resnet18": True}
+            more = {"step": step, "loss": 1.5, "step_time": 0.5, "mem_gb": 1.5, "args": args, "hparams": hparams}
+            lines.append(json.dumps({**measured, **more}))
+        (folder / "results.jsonl").write_text("\n".join(lines) + "\n")
+        (folder / "done").write_text("done")
+
+
+@cache
+def make_run() -> Path:
+    """Make a packed run, by importing a sweep."""
+    import tempfile
+
+    root = Path(tempfile.mkdtemp())
+    write_sweep(root / "sweep" / "training-0" / "results.jsonl")
+    done = seqdg("import-domainbed", root / "sweep", "--out", root / "run")
+    assert done.returncode == 0, done
+    run = open_run(root / "run")
+    pack([(root / "run", run)], root / "packed")
+    run.close()
+    return root / "packed"
+
+
+@cache
+def make_model() -> Path:
+    import tempfile
+
+    from seqdg import DomainClassifier
+
+    path = Path(tempfile.mkdtemp()) / "model"
+    rows = make_rows()
+    model = DomainClassifier(algorithm="agg", steps=2, hidden=(4,), device="cpu")
+    model.fit(rows[["x", "age", "kind"]].astype({"x": float}), rows["state"], domains=rows["place"]).save(path)
+    return path
+
+
+def copy_from(make: Callable[[], Path]) -> Callable[[Path], None]:
+    return lambda path: shutil.copytree(make(), path.parent, dirs_exist_ok=True) and None
+
+
+def write_weights(path: Path) -> None:
+    save_file({"layer.weight": torch.ones(3, 4), "layer.bias": torch.zeros(3)}, path)
+
+
+# What reads them ------------------------------------------------------------------------------------------------------
+
+
+def read_table(path: Path) -> object:
+    return read_rows(path, "state", "place")
+
+
+def load(form: str, *names: str) -> Callable[[Path], object]:
+    """Return what loads features or pictures. names: the files below the folder, or its own."""
+
+    def load_one(path: Path) -> object:
+        return load_dataset(DataSpec("some", names or (path.name,), format=form), path.parent)
+
+    return load_one
+
+
+def run_command(*words: str) -> Callable[[Path], object]:
+    """Return what runs a command on a file. words: FILE, DIR and ABOVE stand for it, its folder and the one above."""
+
+    def run(path: Path) -> object:
+        places = {"FILE": path, "DIR": path.parent, "ABOVE": path.parent.parent, "OUT": path.parent.parent / "out"}
+        done = seqdg(*(places.get(word, word) for word in words))
+        if done.returncode == 2 and "Traceback" not in done.stderr:
+            raise UsageError(done.stderr + done.stdout)
+        assert done.returncode == 0, done
+        return done.stdout
+
+    return run
+
+
+def plan_benchmark(path: Path) -> object:
+    benchmark = load_benchmark(str(path))
+    task = benchmark.make_task(path.parent)
+    return benchmark.plan(task, Request())
+
+
+def read_settings_from(path: Path) -> object:
+    chosen = load_benchmark("rotated-mnist").with_settings(path)
+    return chosen.list_candidates(Request(algorithms=("agg", "fo-s-mldg")), ("a", "b", "c"), (784,))
+
+
+def count_table(path: Path) -> Counter[tuple[str, str]] | None:
+    """Count the rows of every class and domain as plain text has them; None: that is not so plain."""
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    text = content.decode("utf-8")
+    if any(mark in text for mark in "\"\0\r;|'") or not text.isascii():
+        return None
+    head, *rows = [row for row in csv.reader(io.StringIO(text), delimiter="\t" if "\t" in text else ",") if row]
+    at = [head.index(name) for name in ("state", "place")]
+    pairs = [(row[at[0]].strip(), row[at[1]].strip()) for row in rows]
+    plain = all(len(row) == len(head) for row in rows) and all(word.isalpha() for pair in pairs for word in pair)
+    return Counter(pairs) if plain else None
+
+
+def compare_table(path: Path, rows: Any) -> None:
+    with contextlib.suppress(UnicodeError, ValueError, csv.Error):
+        expected = count_table(path)
+        if expected is not None:
+            assert Counter(zip(map(str, rows.y), map(str, rows.domains), strict=True)) == expected
+
+
+def compare_arrays(path: Path, dataset: Any) -> None:
+    with np.load(path) as file:
+        counts = {name: len(file[f"{name}_y"]) for name in dataset.domains}
+        assert {name: len(dataset.rows(name)) for name in dataset.domains} == counts
+        assert all(
+            np.array_equal(dataset.x[dataset.rows(n)].numpy(), file[f"{n}_x"].astype("f4"), True) for n in counts
+        )
+
+
+def compare_list(path: Path, dataset: Any) -> None:
+    rows = (
+        json.loads(path.read_text()) if path.suffix == ".json" else list(csv.DictReader(path.open(encoding="latin-1")))
+    )
+    assert len(dataset.y) == len(rows)
+
+
+def compare_run(path: Path, printed: Any) -> None:
+    """Compare with the run that is whole: it has hashes of all that counts."""
+    found, whole = (
+        sorted((r.key, repr(r.history)) for r in Results.open(at).records()) for at in (path.parent, make_run())
+    )
+    assert found == whole
+
+
+def compare_sweep(path: Path, printed: Any) -> None:
+    """Compare every number of every evaluation with what the lines have under the names of its environments."""
+    lines = []
+    for file in path.parents[1].rglob("results.jsonl"):
+        for text in file.read_text(errors="replace").splitlines():
+            with contextlib.suppress(ValueError):  # the last line may be half a line
+                lines.append(json.loads(text))
+    told = [(line["step"], [line.get(f"env{e}_in_acc") for e in line["args"]["test_envs"]]) for line in lines]
+    for record in Results.open(path.parents[1] / "out").records():
+        for e in record.history:
+            assert (e.step, e.held_out["accuracy"]) in told
+            assert all(0 <= x <= 1 for x in e.source["accuracy"])
+    assert not list(path.parents[2].glob("climbed"))
+
+
+class Format(NamedTuple):
+    """A format. name: of its file, in a folder of its own. changes: besides those of bytes."""
+
+    name: str
+    write: Callable[[Path], object]
+    read: Callable[[Path], object]
+    changes: tuple[Callable[[bytes, random.Random], bytes], ...] = ()
+    compare: Callable[[Path, Any], None] = lambda path, found: None
+
+
+CSV, JSON, IN_TOML = in_text(change_csv), in_text(change_json), in_text(change_toml)
+TABLE = run_command("check", "FILE", *LABELED)
+CHECK = run_command("check", "FILE", "--data", "DIR")
+IMPORT = run_command("import-domainbed", "ABOVE", "--out", "OUT", "--allow-partial")
+FORMATS = {
+    "csv": Format("rows.csv", write_table, read_table, (CSV,), compare_table),
+    "csv.gz": Format("rows.csv.gz", write_table, read_table, (change_gzip,), compare_table),
+    "tsv": Format("rows.tsv", write_table, read_table, (CSV,), compare_table),
+    "checked csv": Format("rows.csv", write_table, TABLE, (CSV,)),
+    "parquet": Format("rows.parquet", write_table, TABLE),
+    "xlsx": Format("rows.xlsx", write_table, TABLE, (change_zip,)),
+    "npz": Format("features.npz", write_arrays, load("features"), (change_zip,), compare_arrays),
+    "mat": Format("east.mat", write_mat, load("features", ".")),
+    "weights": Format("net.safetensors", write_weights, read_weights, (change_safetensors,)),
+    "list": Format("list.csv", write_list, load("list"), (CSV,), compare_list),
+    "json list": Format("list.json", write_list, load("list"), (JSON,), compare_list),
+    "zip": Format("pictures.zip", write_zip, load("images"), (change_zip,)),
+    "picture": Format("east/ill/0.png", lambda path: write_pictures(path.parents[2]), load("images", "../..")),
+    "benchmark": Format("bench.toml", write_benchmark, plan_benchmark, (IN_TOML, IN_TOML)),
+    "checked benchmark": Format("bench.toml", write_benchmark, CHECK, (IN_TOML,)),
+    "study": Format("study.toml", lambda path: path.write_text(STUDY), load_study, (IN_TOML, IN_TOML)),
+    "settings": Format("chosen.toml", lambda path: path.write_text(CHOSEN), read_settings_from, (IN_TOML, IN_TOML)),
+    "sweep": Format("sweep/training-0/results.jsonl", write_sweep, IMPORT, (JSON, JSON, JSON), compare_sweep),
+    "trials": Format("trials.parquet", copy_from(make_run), run_command("table", "DIR"), (), compare_run),
+    "evaluations": Format("evaluations.parquet", copy_from(make_run), run_command("table", "DIR"), (), compare_run),
+    "model": Format("model.json", copy_from(make_model), lambda path: read_model(path.parent), (JSON, change_model)),
+    "shown model": Format("model.json", copy_from(make_model), run_command("show", "DIR"), (change_model,)),
+}  # fmt: skip
+
+# Cases ----------------------------------------------------------------------------------------------------------------
+
+
+class Outcome(NamedTuple):
+    kind: str  # read, refused or wrong
+    text: str
+
+
+def _give_up(number: int, frame: object) -> None:
+    raise TimeoutError(f"more than {SECONDS} s")
+
+
+@contextlib.contextmanager
+def limit_time() -> Iterator[None]:
+    before = signal.signal(signal.SIGALRM, _give_up)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def try_case(number: int, folder: Path) -> Outcome:
+    """Change a file of one of the formats in turn, and read it. The number says all that is drawn."""
+    names = list(FORMATS)
+    form, draw = FORMATS[names[number % len(names)]], random.Random(number)
+    path = folder / "case" / form.name
+    shutil.rmtree(folder / "case", ignore_errors=True)
+    path.parent.mkdir(parents=True)
+    os.environ["SEQDG_CACHE"] = str(folder / "case" / "cache")
+    form.write(path)
+    change = draw.choice((change_bytes, *form.changes))
+    path.write_bytes(change(path.read_bytes(), draw))
+    try:
+        with limit_time(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = form.read(path)
+            form.compare(path, found)
+    except UsageError as error:
+        if not str(error).strip() or len(str(error)) > 25_000:  # a hundred long names
+            return Outcome("wrong", f"no sentence: {str(error)[:300]}")
+        return Outcome("refused", str(error))
+    except Exception:
+        return Outcome("wrong", traceback.format_exc())
+    return Outcome("read", "")
