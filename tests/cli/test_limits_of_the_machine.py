@@ -258,3 +258,12 @@ def test_with_sixteen_open_files_a_run_is_whole_or_says_what_to_do(folder: Path)
         assert_one_sentence(fitted, "Too many open files. Allow more of them (ulimit -n 1024)")
     again = run(*FIT, "--workers", 0, "--out", "model", "--force")
     assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.slow
+def test_a_model_is_fitted_to_a_table_whose_name_is_no_text(folder: Path) -> None:
+    odd = Path("table.csv").rename(os.fsdecode(b"caf\xe9.csv"))
+    done = run("fit", odd, *FIT[2:], "--out", "model")
+    assert done.returncode == 0, done.stderr
+    assert "caf" in run("show", "model").stdout
+    assert run("predict", "model", odd, "--out", "p.csv").returncode == 0

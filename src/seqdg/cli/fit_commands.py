@@ -159,8 +159,8 @@ def fit(
         arguments = table.parse()
         columns = {"id": arguments["ids"], "types": arguments["types"], "weight": table.weight}
         model.add_facts(
-            data="standard input" if str(file) == "-" else file.name, label=table.label, domain=table.domain,
-            **{name: value for name, value in columns.items() if value},
+            data="standard input" if str(file) == "-" else base.make_printable(file.name),  # it need not be text
+            label=table.label, domain=table.domain, **{name: value for name, value in columns.items() if value},
         )  # fmt: skip
         model.save(out)
     if runs is None:
