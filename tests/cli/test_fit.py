@@ -147,7 +147,6 @@ SMALL = pd.DataFrame({"a": np.arange(12.0), "y": ["u", "v"] * 6, "d": ["n", "n",
         (lambda t: t, ("--hidden", "wide"), "--hidden is 'wide'"),
         (lambda t: t, ("--choose", "--select", "oracle"), "oracle chooses by the held-out domain"),
         (lambda t: t, ("--choose", "--candidates", "mlgd"), "There is no algorithm 'mlgd'"),
-        (lambda t: t.assign(y=["u", "v", "u", "v", "u", "r"] * 2), ("--choose",), "Only w has the class 'r'"),
     ],
 )
 def test_bad_tables_and_options_are_one_sentence_and_exit_code_2(tmp_path, change, more, sentence):

@@ -6,6 +6,7 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
@@ -375,13 +376,39 @@ def test_bad_requests_are_refused_in_a_sentence(hospitals, how, sentence):
     assert sentence in str(caught.value)
 
 
-def test_a_class_that_only_one_domain_has_cannot_be_held_out(hospitals):
-    x, y, domains = hospitals
-    odd = np.where((domains == "east") & (np.arange(len(y)) % 3 == 0), "rare", y)
-    with pytest.raises(UsageError, match="Only east has the class 'rare': with east held out"):
-        compared((x, odd, domains))
+def test_rows_of_a_class_that_one_domain_alone_has_count_as_errors():
+    """All other rows are told apart without a mistake, so the score is the share of rows that could be learned."""
+    draw, classes = np.random.default_rng(0), np.array(["a", "b", "rare"])
+    code, domains = np.tile([0, 1], 60), np.repeat(["east", "north", "west"], 40)
+    code[:10] = 2
+    x = np.stack([3.0 * code, draw.normal(size=120)], axis=1)
+    comparison = seqdg.compare(x, classes[code], domains, ["logistic"], baseline=None, seeds=1)
+    assert comparison.scores()["logistic"] == {"east": 0.75, "north": 1, "west": 1, "average": 2.75 / 3, "worst": 0.75}
+    assert comparison.metrics()["east"]["worst_class"] == 0
+    assert any("Only east has the class 'rare' (10 rows): with east held out" in note for note in comparison.notes)
+    assert comparison.estimator.classes_.tolist() == ["a", "b", "rare"]
+    assert comparison.estimator.predict([[6.0, 0.0]]).tolist() == ["rare"]
+    two = np.where(domains == "west", "b", "a")  # with west held out, there is one class to learn
+    found = seqdg.compare(x, two, domains, ["logistic", "agg"], estimator=quick(), seeds=1, refit=False, nested=False)
+    assert max(scores["west"] for scores in found.scores().values()) < 0.1
+
+
+def test_one_row_of_a_class_that_no_other_clinic_has_stops_nothing(shared_data):
+    table = pd.read_csv(shared_data / "thyroid_domains.csv")
+    table = table[table["domain"] != "other"].groupby("domain").head(150).reset_index(drop=True)
+    table.loc[table.index[table["domain"] == "STMW"][0], "label"] = "goitre"
+    x = table.drop(columns=["label", "domain"])
+    found = seqdg.compare(
+        x, table["label"], table["domain"], ["logistic", "hist-gradient-boosting"], baseline=None, seeds=1
+    )
+    assert found.expected > 0.6
+    assert "goitre" in found.estimator.classes_
+    assert any("Only STMW has the class 'goitre' (1 row)" in note for note in found.notes)
+
+
+def test_without_domains_nothing_can_be_held_out(hospitals):
     with pytest.raises(UsageError, match="give domains, a name or number for each row"):
-        compared((x, y, None))
+        compared((*hospitals[:2], None))
 
 
 def test_labels_that_name_rows_are_refused(hospitals):

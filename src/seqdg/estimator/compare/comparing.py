@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from sklearn.base import clone
 
-from seqdg.base import UsageError, choose_device, count_cores, list_some, unknown
+from seqdg.base import UsageError, choose_device, count_cores, count_things, list_some, unknown
 from seqdg.bench import (
     RATE,
     Executor,
@@ -38,7 +38,7 @@ from seqdg.bench import (
     split_settings,
 )
 from seqdg.core import flatten_settings, list_alone, parse_settings, shorten
-from seqdg.data import Dataset, check_class_coverage
+from seqdg.data import Dataset
 from seqdg.estimator.compare.comparison import (
     CHOSEN,
     DEFAULT,
@@ -240,7 +240,7 @@ def compare(
             left_out = run_within(budget, sweep, learners, searches, targets, select, count, on_message)
     finally:
         sweep.sink.close()
-    notes = [*whole.dataset.notes, *notes, *note_left_out(left_out)]
+    notes = [*whole.dataset.notes, *_note_classes_alone(whole.dataset), *notes, *note_left_out(left_out)]
     comparison = _make_comparison(sweep, learners, reported, select, baseline, notes, left_out)
     for sentence in comparison.warnings:
         warnings.warn(sentence, DoubtfulChoice, stacklevel=2)
@@ -309,12 +309,22 @@ def _check_data(user_data: UserData, recipe: Recipe) -> None:
         least = "a domain needs at least two rows: leave its row out, or join it with another domain"
         cure = "set validation above 0" if recipe.validation == 0 else least
         raise UsageError(f"There are no rows to validate on in {list_some(lacking)}: {cure}.")
-    if data.is_regression:
-        return
-    labels = {d: data.y[data.rows(d)].numpy() for d in data.domains}
-    problems, _ = check_class_coverage(labels, data.classes, data.domains)
-    if problems:
-        raise UsageError(f"{problems[0].text} Leave its rows out, or merge the class with another.")
+
+
+def _note_classes_alone(data: Dataset) -> list[str]:
+    """Note the classes that a single domain has: with it held out, nothing can be learned about them."""
+    alone: dict[str, list[str]] = {}
+    for d in data.domains:
+        y = data.y[data.rows(d)]
+        others = set(data.y[data.domain != data.index(d)].tolist())
+        counts = {c: int((y == c).sum()) for c in sorted(set(y.tolist()) - others)}
+        alone.setdefault(d, []).extend(f"'{data.classes[c]}' ({count_things(n, 'row')})" for c, n in counts.items())
+    return [
+        f"Only {d} has the {'class' if len(names) == 1 else 'classes'} {list_some(names)}: with {d} held out, no source "
+        "has it, and its rows count as errors in every score on that domain. The final model learns all classes."
+        for d, names in alone.items()
+        if names
+    ]
 
 
 def _decide_nesting(wanted: bool | None, searches: Mapping[str, Search], sweep: Sweep, notes: list[str]) -> bool:
