@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         ADDED,
         added_field,
         describe_fields,
+        parse_text,
         read_fields,
         read_toml,
         read_value,

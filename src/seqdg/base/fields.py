@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import field, fields
 from functools import cache
 from pathlib import Path
@@ -116,6 +117,19 @@ def read_value(value: Any, kind: str, what: str) -> Any:
     elif _is_of_kind(value, plain):
         return float(value) if plain == "float" else value
     raise UsageError(f"{what} is {value!r}, but it must be {_EXPECTED[plain]}.")
+
+
+def parse_text(text: str, kind: str, what: str) -> Any:
+    """Read a value that is typed, as a `kind`, written as in an annotation; an error calls the value `what`."""
+    plain = kind.removesuffix(" | None")
+    if plain.startswith("tuple"):
+        each = plain.removeprefix("tuple[").partition(",")[0]
+        return tuple(parse_text(part, each, what) for part in text.split(",") if part)
+    value: Any = {"true": True, "false": False}.get(text, text) if plain == "bool" else text
+    if plain in ("int", "float"):
+        with suppress(ValueError):
+            value = int(text) if plain == "int" else float(text)
+    return read_value(value, plain, what)
 
 
 def _is_of_kind(value: Any, kind: str) -> bool:

@@ -208,28 +208,34 @@ def _explain_failed_import(location: str, error: Exception) -> UsageError:
     return UsageError(f"{location} cannot be imported ({type(error).__name__}: {error}{where}). Fix it and run again.")
 
 
-def hash_own_code(kinds: Iterable[type]) -> str:
-    """Return a hash of the code of those of these classes that are the user's own; "" where there is none to read."""
+def hash_own_code(kinds: Iterable[Any]) -> str:
+    """Return a hash of the code of those of these classes and functions that are the user's own; "" where there is none
+    to read."""
     package = __name__.partition(".")[0]
-    hashes = [_hash_source(kind) for kind in kinds if kind.__module__.partition(".")[0] != package]
+    hashes = [_hash_source(kind) for kind in kinds if _name_module(kind).partition(".")[0] != package]
     return hashlib.sha256("".join(hashes).encode()).hexdigest() if any(hashes) else ""
 
 
+def _name_module(kind: Any) -> str:
+    """Return where a class or function is from; of an object that can be called, its class."""
+    return str(getattr(kind, "__module__", None) or type(kind).__module__)
+
+
 @cache  # as it was when it was first read: a file may change while its code runs
-def _hash_source(kind: type) -> str:
-    """Hash the file of a class and the files beside it that it imports, whatever has changed in them."""
-    file = Path(getattr(sys.modules.get(kind.__module__), "__file__", None) or "").resolve()
+def _hash_source(kind: Any) -> str:
+    """Hash the file of a class or function and the files beside it that it imports, whatever has changed in them."""
+    file = Path(getattr(sys.modules.get(_name_module(kind)), "__file__", None) or "").resolve()
     if file.suffix == ".py" and file.is_file():
-        files = _imported.get(kind.__module__) or {f: f.read_bytes() for f in (file, *_find_beside(file).values())}
+        files = _imported.get(_name_module(kind)) or {f: f.read_bytes() for f in (file, *_find_beside(file).values())}
         parts = [part for f in sorted(files) for part in (f.name.encode(), files[f])]
     else:
         parts = [text.encode() for text in _read_methods(kind)]
     return hashlib.sha256(b"\0".join(parts)).hexdigest() if parts else ""
 
 
-def _read_methods(kind: type) -> Iterator[str]:
-    """Read the code of the methods of a class that has no file, as in a notebook."""
-    for member in vars(kind).values():
+def _read_methods(kind: Any) -> Iterator[str]:
+    """Read the code of a function, or of the methods of a class, that has no file, as in a notebook."""
+    for member in vars(kind).values() if isinstance(kind, type) else (kind,):
         if isinstance(member, FunctionType) and member.__module__ == kind.__module__:
             with suppress(OSError, TypeError):  # the methods that `dataclass` writes have no text
                 yield inspect.getsource(member)

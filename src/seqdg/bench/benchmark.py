@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from seqdg.base import UsageError, list_some, read_fields, read_toml, read_value, unknown
+from seqdg.base import UsageError, list_some, parse_text, read_fields, read_toml, read_value, unknown
 from seqdg.bench.executors import ExecutorChoice
 from seqdg.bench.learners.contract import TRAINING, Candidate, Draft
 from seqdg.bench.learners.stack_learner import find_learner, list_learners
@@ -19,12 +19,13 @@ from seqdg.bench.search import MULTIPLES
 from seqdg.bench.task import RowsOnDisk, Task
 from seqdg.core import build, format_value, list_algorithms, list_inner_names, shorten, split_chain
 from seqdg.data import Dataset, find_augmentation
-from seqdg.nets import NET_NAMES, NetSpec, get_published_dropout
+from seqdg.nets import NET_NAMES, NetSpec, get_published_dropout, is_own_net
 from seqdg.results import RULES
 from seqdg.training import Protocol, check_rule, fix_split, list_sources
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 MOST_TRIALS = 100_000  # of an algorithm and a held-out domain
+NET_SETTING = "net."  # begins what `--set` says of the net
 FIELDS = {  # what the tables [net] and [protocol] say beside the fields of NetSpec and Protocol
     "net": {"policy": "str", "size": "int", "augment": "str"},
     "protocol": {
@@ -53,6 +54,7 @@ class Request(ExecutorChoice):
     settings_from: Path | None = None
     select: str = "source-val"  # refused before training where the table cannot be made so
     precision: str | None = None
+    net: str | None = None
     weights: Path | None = None
     data: Path | None = None
     out: Path | None = None
@@ -101,7 +103,18 @@ class Request(ExecutorChoice):
     def write_command(self, benchmark: str) -> str:
         """Write the command that asks for the same trials."""
         words = ["seqdg", "bench", benchmark]
-        names = ["algorithms", "held_out", "trials", "steps", "seed", "search", "precision", "settings_from", "trust"]
+        names = [
+            "algorithms",
+            "held_out",
+            "trials",
+            "steps",
+            "seed",
+            "search",
+            "precision",
+            "net",
+            "settings_from",
+            "trust",
+        ]
         for name in [*names, *(["select"] if self.leave_one_out or self.reuse else [])]:
             value = getattr(self, name)
             if name == "select" or value != getattr(Request, name):
@@ -182,6 +195,25 @@ class Benchmark:
         """Return the benchmark with a net that starts from this file, where there is one."""
         return self if file is None else replace(self, net=replace(self.net, weights=file))
 
+    def with_net(self, name: str | None, settings: Sequence[str] = ()) -> Benchmark:
+        """Return the benchmark with another net, where one is named, and with what `net.SETTING=VALUE` says of it.
+
+        Another net keeps `pretrained`, where it is no function of the user's and not without such weights.
+        """
+        spec = self.net
+        if name is not None and name != spec.name:
+            pretrained = spec.pretrained and not is_own_net(name) and name not in ("mlp", "convnet")
+            spec = NetSpec(name, pretrained=pretrained, dropout=get_published_dropout(name))
+        values = {}
+        kinds = {**{f.name: str(f.type) for f in fields(NetSpec)}, **FIELDS["net"]}
+        for key, text in (setting.removeprefix(NET_SETTING).split("=", 1) for setting in settings):
+            if key not in kinds:
+                raise unknown("setting", key, kinds, owner="The net")
+            values[key] = parse_text(text, kinds[key], f"net.{key}")
+        about = {"batchnorm" if key == "policy" else key: values.pop(key) for key in FIELDS["net"] if key in values}
+        find_augmentation(about.get("augment", ""))
+        return replace(self, net=replace(spec, **values), **about)
+
     def with_settings(self, file: Path | None) -> Benchmark:
         """Return the benchmark with the [algorithms] tables of another file before its own."""
         others = {} if file is None else read_settings(file)
@@ -221,7 +253,7 @@ class Benchmark:
         if not names:
             raise UsageError("No algorithm was named. `seqdg list algorithms` shows all.")
         self._check_tables(names)
-        settings = split_settings(request.settings, names)
+        settings = split_settings([s for s in request.settings if not s.startswith(NET_SETTING)], names)
         sources = len(self.protocol.train_domains) or len(domains) - 1
         return tuple(c for name in names for c in self._propose(name, settings[shorten(name)], request, sources, shape))
 

@@ -12,7 +12,7 @@ from seqdg.bench.learners.contract import Candidate
 from seqdg.bench.learners.stack_learner import find_learner_of
 from seqdg.bench.task import Group, Task, Trial, group_trials
 from seqdg.data import Dataset
-from seqdg.nets import Net
+from seqdg.nets import Net, is_own_net
 from seqdg.training import list_sources, split_rows
 
 COMPILING = ("auto", "on", "off")
@@ -51,9 +51,10 @@ def plan(
         if not list_sources(dataset, names, first.protocol):
             raise UsageError(f"Holding out {', '.join(names)} leaves no domain of {dataset.name} to learn from.")
     split_rows(dataset, first.protocol, held_out[0], seeds[0])  # every domain can be split
-    weights = task.find_net(example).weights_sha256 if task.net.reads_file else None
+    built = task.find_net(example) if task.net.reads_file or is_own_net(task.net.name) else None
+    weights, code = (None, "") if built is None else (built.weights_sha256, built.code)
     trials = [
-        task.make_trial(c.name, dict(c.settings), c.protocol, names, seed, weights=weights, net=c.net)
+        task.make_trial(c.name, dict(c.settings), c.protocol, names, seed, weights=weights, code=code, net=c.net)
         for c in candidates
         for names in held_out
         for seed in seeds

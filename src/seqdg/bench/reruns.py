@@ -30,6 +30,7 @@ from seqdg.core import (
 )
 from seqdg.data import Dataset
 from seqdg.nets import FOREIGN as FOREIGN_NETS
+from seqdg.nets import is_own_net, shorten_net
 from seqdg.results import (
     CRITERIA,
     DIVERGED,
@@ -198,7 +199,21 @@ def check_code(store: Store, directory: Path, trials: Sequence[Trial]) -> None:
     store got trials of it."""
     codes = read_codes(trial.algorithm for trial in trials)
     refuse_changed(store, directory, codes)
+    codes |= _check_net_code(store, directory, trials)
     store.set_meta(META, json.dumps({**json.loads(store.meta(META) or "{}"), **codes}))
+
+
+def _check_net_code(store: Store, directory: Path, trials: Sequence[Trial]) -> dict[str, str]:
+    """Return the code of the user's own nets that are to be trained, and refuse one that has changed as `check_code`
+    does."""
+    noted, codes = json.loads(store.meta(META) or "{}"), {shorten_net(t.net.name): t.code for t in trials if t.code}
+    for name, code in codes.items():
+        if noted.get(name, code) != code and store.finished():
+            raise UsageError(
+                f"The code of {name} has changed since trials of it were stored in {directory}: trials of old and new "
+                "code do not belong in one table. Give the new code another name, or give --out another directory."
+            )
+    return codes
 
 
 def refuse_changed(store: Store, directory: Path, codes: Mapping[str, str], consequence: str = "") -> None:
@@ -231,9 +246,16 @@ def refuse_changed_code(store: Store, directory: Path, algorithms: Iterable[str]
 
 
 def rebuild_trial(
-    record: Record, dataset: Dataset, weights: Path | None = None, names: Mapping[str, str] | None = None
+    record: Record,
+    dataset: Dataset,
+    weights: Path | None = None,
+    names: Mapping[str, str] | None = None,
+    net: str = "",
 ) -> Trial:
-    """Rebuild the trial that a record describes. names: where algorithms that are not registered come from."""
+    """Rebuild the trial that a record describes.
+
+    names: where algorithms that are not registered come from.   net: where the user's own net does.
+    """
     about = record.description
     if record.is_imported:
         raise UsageError(f"Trial {record.key} was imported: its training was another program's and cannot be repeated.")
@@ -251,7 +273,14 @@ def rebuild_trial(
     algorithm = (names or {}).get(about["algorithm"], about["algorithm"])
     if problem := describe_foreign(algorithm):
         raise UsageError(problem)
-    trial = Trial.from_description(about, algorithm, len(dataset.domains) - 1, weights)
+    net_name = about["net"]["name"]
+    if is_own_net(net_name):
+        if shorten_net(net) != net_name:
+            raise UsageError(
+                f"{net_name} is not one of seqdg's nets. Say where it is: --net FILE.py:{net_name.rpartition(':')[2]}."
+            )
+        net_name = net
+    trial = Trial.from_description(about, algorithm, len(dataset.domains) - 1, weights, net_name)
     if trial.key != record.key:
         raise UsageError(f"Trial {record.key} cannot be rebuilt from its description by this version of seqdg.")
     return trial
@@ -265,9 +294,10 @@ def make_session(
     device: str = "auto",
     weights: Path | None = None,
     allow_partial: bool = False,
+    net: str | None = None,
 ) -> Session:
     """Make a session on the benchmark of recorded trials: a name, or the user's own file."""
-    task = load_benchmark(benchmark).with_weights(weights).make_task(data, allow_partial, held_out)
+    task = load_benchmark(benchmark).with_net(net).with_weights(weights).make_task(data, allow_partial, held_out)
     return Session(task, choose_device(device), saving)
 
 
@@ -289,10 +319,17 @@ def rerun(
     dataset, weights = task.dataset(), task.net.weights
 
     def rebuild(record: Record) -> Trial:
-        return rebuild_trial(record, dataset, weights, names)
+        return rebuild_trial(record, dataset, weights, names, task.net.name)
 
     ours = (trial for trial in map(rebuild, wanted) if trial.net.name not in FOREIGN_NETS)
-    if (trial := next(ours, None)) and (digest := task.find_net(trial).weights_sha256) != trial.weights:
+    trial = next(ours, None)
+    built = None if trial is None else task.find_net(trial)
+    if trial and built and built.code != trial.code:
+        raise UsageError(
+            f"The code of {shorten_net(trial.net.name)} is not that of the record, and cannot repeat what the old code "
+            "gave. Go back to the old code."
+        )
+    if trial and built and (digest := built.weights_sha256) != trial.weights:
         raise UsageError(
             f"The record's net starts from a weight file with sha256 {str(trial.weights)[:12]}, and here from "
             f"{str(digest)[:12]}. Give that file with --weights."

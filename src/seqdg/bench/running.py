@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from seqdg.base import DOMAINBED, Folder, UsageError, count_things, set_checkout, trust_only
-from seqdg.bench.benchmark import Benchmark, Request, load_benchmark
+from seqdg.base import DOMAINBED, Folder, UsageError, count_things, make_file_name, set_checkout, trust_only
+from seqdg.bench.benchmark import NET_SETTING, Benchmark, Request, load_benchmark
 from seqdg.bench.execution import (
     Executor,
     InProcess,
@@ -32,6 +32,7 @@ from seqdg.bench.planning import Plan, choose_compiled, plan_further, time_group
 from seqdg.bench.reruns import check_code
 from seqdg.bench.search import list_reused
 from seqdg.bench.task import Session
+from seqdg.nets import shorten_net
 from seqdg.report import Exporter, Results
 from seqdg.results import (
     CLASSES,
@@ -79,6 +80,7 @@ def run(
     checkpoint: float = 60.0,
     save_weights: bool | str = False,
     save_predictions: bool = False,
+    net: str | None = None,
     weights: str | Path | None = None,
     allow_partial: bool = False,
     domainbed: str | Path | None = None,
@@ -144,6 +146,9 @@ def run(
         chose.
     save_predictions : bool
         Keep what every trial predicts of its held-out rows.
+    net : str, optional
+        The network in place of the benchmark's: a name, or a function of your own as "file.py:build", which is called
+        as build(input_shape, classes) and returns an nn.Module. `settings` with the name "net" set its settings.
     weights : str or Path, optional
         Weight file that the net starts from.
     allow_partial : bool
@@ -176,7 +181,7 @@ def run(
     """
     options = {name: value for name, value in locals().items() if name not in ("benchmark", "progress", "command")}
     request = Request(**options)
-    with trust_only(request.algorithms or (), request.trust):
+    with trust_only((*(request.algorithms or ()), request.net or ""), request.trust):
         results = run_benchmark(benchmark, request, command, quiet=not progress)
     if results.failures():
         warnings.warn(describe_failures(results), FailedTrials, stacklevel=2)
@@ -202,9 +207,11 @@ def run_benchmark(benchmark: str, request: Request, command: str | None = None, 
     the same trials.   quiet: say nothing on the console.
     """
     set_checkout(DOMAINBED, request.domainbed)
-    chosen = load_benchmark(benchmark).with_weights(request.weights).with_settings(request.settings_from)
+    about_net = [setting for setting in request.settings if setting.startswith(NET_SETTING)]
+    chosen = load_benchmark(benchmark).with_net(request.net, about_net)
+    chosen = chosen.with_weights(request.weights).with_settings(request.settings_from)
     executor, device = choose_executor(request, request.device)
-    directory = request.out or default_directory(chosen.name)
+    directory = request.out or default_directory(chosen.name, request.net)
     make_directory(directory)
     saving = Saving(
         files=Folder(directory.resolve()),
@@ -326,9 +333,10 @@ def check_versions(store: Store, directory: Path) -> None:
         )
 
 
-def default_directory(benchmark: str) -> Path:
-    """Return the run directory of a benchmark, by its name or its file."""
-    return Path("runs") / (Path(benchmark).stem if benchmark.endswith(".toml") else benchmark)
+def default_directory(benchmark: str, net: str | None = None) -> Path:
+    """Return the run directory of a benchmark, by its name or its file; another net has its own."""
+    name = Path(benchmark).stem if benchmark.endswith(".toml") else benchmark
+    return Path("runs") / (f"{name}-{make_file_name(shorten_net(net))}" if net else name)
 
 
 def _describe(title: str, planned: Plan, costs: Mapping[str, float], slots: int, directory: Path) -> str:

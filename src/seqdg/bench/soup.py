@@ -207,7 +207,7 @@ class Mixer:
 
     def _build_stack(self, record: Record) -> Stack:
         task = self.session.task
-        trial = rebuild_trial(record, task.dataset(), task.net.weights, self.names)
+        trial = rebuild_trial(record, task.dataset(), task.net.weights, self.names, task.net.name)
         return build_stack(Group((trial,)), task, torch.device(self.session.device))
 
     def _cook(self, mixture: Mixture, weights: Sequence[Params]) -> tuple[Evaluation, Params, list[str]]:

@@ -40,7 +40,7 @@ from seqdg.data import (
     learn_scaling,
     load_data,
 )
-from seqdg.nets import BuiltNet, Criterion, NetSpec, Normalization, build_net
+from seqdg.nets import BuiltNet, Criterion, NetSpec, Normalization, build_net, shorten_net
 from seqdg.results import VERSION, make_key
 from seqdg.training import (
     AUTO,
@@ -87,6 +87,7 @@ class Trial:
     sources: int  # how many domains there are to learn from where only one is held out
     size: int = 0  # side of the images that enter the net
     augment: str = ""  # recipe, for images
+    code: str = ""  # hash of the user's own code that builds the net
     instance: Algorithm | None = field(default=None, compare=False)  # the algorithm, where no name builds it
     estimator: Any = field(default=None, compare=False)  # of scikit-learn's kind, where the user gave an object
 
@@ -99,10 +100,16 @@ class Trial:
         """Canonical: the same for the same trial, whatever the machine. What was added later is left out while it has
         the value that means "as before"."""
         net = {k: v for k, v in describe_fields(self.net).items() if k != "weights"}
+        net["name"] = shorten_net(self.net.name)
         return {
             "version": VERSION,
             "data": self.data,
-            "net": {**net, "batchnorm_policy": self.batchnorm, "weights": self.weights},
+            "net": {
+                **net,
+                "batchnorm_policy": self.batchnorm,
+                "weights": self.weights,
+                **({"code": self.code} if self.code else {}),
+            },
             "algorithm": self.short_name,
             "settings": dict(self.settings),
             "protocol": describe_fields(self.protocol),
@@ -114,20 +121,24 @@ class Trial:
         }
 
     @classmethod
-    def from_description(cls, description: Mapping[str, Any], algorithm: str, sources: int, weights: Any) -> Trial:
+    def from_description(
+        cls, description: Mapping[str, Any], algorithm: str, sources: int, weights: Any, net_name: str = ""
+    ) -> Trial:
         """Rebuild the trial that is so described; the inverse of `description`.
 
         algorithm: its name, with the file that it comes from.   sources: how many domains there are but one.
-        weights: the file that the net starts from.
+        weights: the file that the net starts from.   net_name: the net's, with the file that it comes from.
         """
         net = dict(description["net"])
-        policy, digest = net.pop("batchnorm_policy"), net.pop("weights")
+        policy, digest, code = net.pop("batchnorm_policy"), net.pop("weights"), net.pop("code", "")
+        net["name"] = net_name or net["name"]
         same = {name: description[name] for name in ("data", "seed", "size", "augment")}
         return cls(
             **same,
             net=NetSpec(**restore_fields(NetSpec, net), weights=weights),
             batchnorm=policy,
             weights=digest,
+            code=code,
             algorithm=algorithm,
             settings=tuple(sorted(description["settings"].items())),
             protocol=TrainingProtocol(**restore_fields(TrainingProtocol, description["protocol"])),
@@ -325,13 +336,15 @@ class Task:
         held_out: tuple[str, ...],
         seed: int,
         weights: str | None = None,
+        code: str = "",
         algorithm: Algorithm | None = None,
         net: NetSpec | None = None,
         estimator: Any = None,
     ) -> Trial:
         """Describe one trial of this task; settings are text, for a path through all domains but one.
 
-        weights: sha256 of the file that the net starts from.   algorithm: itself, where no name builds it.
+        weights: sha256 of the file that the net starts from.   code: hash of the user's own code that builds it.
+        algorithm: itself, where no name builds it.
         net: where it is not the task's but one of its own, with BatchNorm as that has it.
         estimator: of the user's own, where no name makes it.
         """
@@ -341,6 +354,7 @@ class Task:
             net=net or self.net,
             batchnorm="own" if net else self.batchnorm,
             weights=None if net else weights,
+            code="" if net else code,
             algorithm=name,
             settings=tuple(sorted(settings.items())),
             protocol=protocol,
@@ -376,6 +390,13 @@ class Task:
         dataset = self.dataset()
         shape = (dataset.shape[0], trial.size, trial.size) if dataset.is_image else dataset.shape
         built = build_net(trial.net, shape, dataset.outputs, make_generator(trial.seed, "net"))
+        if built.code:
+            _check_own_net(
+                built.module,
+                trial.net.name,
+                torch.zeros(2, *shape) if dataset.is_image else dataset.x[:2],
+                dataset.outputs,
+            )
         return built if self.normalization is None else replace(built, normalization=self.normalization)
 
     def make_loss(self, trial: Trial, device: torch.device) -> Criterion:
@@ -452,6 +473,28 @@ class Session:
     device: str = "cpu"
     saving: Saving = field(default=Saving())
     checkouts: Mapping[str, str] = field(default_factory=collect_checkouts)  # of other projects
+
+
+def _check_own_net(module: nn.Module, name: str, x: Any, outputs: int) -> None:
+    """Check that the user's own net reads rows, and gives a logit for each class, or a number."""
+    x, was = torch.as_tensor(x), module.training
+    shape = tuple(x.shape[1:])
+    try:
+        with torch.no_grad():
+            out: Any = module.eval()(x.float() if x.is_floating_point() else x)
+    except Exception as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UsageError(
+            f"The net of {name} cannot read rows of shape {shape} ({str(x.dtype).removeprefix('torch.')}): {reason}"
+        ) from error
+    finally:
+        module.train(was)
+    if not isinstance(out, Tensor) or tuple(out.shape) != (len(x), outputs):
+        got = f"{list(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
+        raise UsageError(
+            f"The net of {name} gives {got} for {len(x)} rows, but it must give a tensor [{len(x)}, {outputs}]: "
+            "a logit for each class, or the number to predict."
+        )
 
 
 def _count_bytes(net: BuiltNet) -> int:

@@ -28,7 +28,7 @@ def bench(benchmark: str = "rotated-mnist", /, *, asked: options.RunOptions) -> 
 
         seqdg bench --algorithms agg,fo-s-mldg --trials 3
     """
-    with explain_interruption(asked.out or benchmarks.default_directory(benchmark)):
+    with explain_interruption(asked.out or benchmarks.default_directory(benchmark, asked.net)):
         run = benchmarks.run_benchmark(benchmark, asked.make_request(), quote_command())
     statuses = run.count_statuses()
     if any(status != results.FAILED for status in statuses):

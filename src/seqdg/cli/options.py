@@ -42,6 +42,10 @@ select : source-val|last|leave-one-out|domain-val|oracle|oracle-split
     the validation domains of a fixed split. Only the last two look at the held-out domain: oracle at all of it, an
     upper bound; oracle-split at a fifth of its rows, and it reports the others, as DomainBed's test-domain
     validation does.
+net : NAME
+    The network in place of the benchmark's: a name such as resnet50 or timm:convnext_tiny, or a function of your own as
+    file.py:build, which is called as build(input_shape, classes) and returns an nn.Module. --set net.size=96 sets what
+    a benchmark's [net] table has.
 weights
     Weight file that the network starts from: .safetensors, or .pth as published by torchvision.
 allow_partial
@@ -237,6 +241,7 @@ class RunOptions:
     save_weights: str | None = None
     save_predictions: bool = False
     select: str = "source-val"
+    net: str | None = None
     weights: Path | None = None
     allow_partial: bool = False
     domainbed: Path | None = None
@@ -263,13 +268,16 @@ class SessionOptions:
     data: Path | None = None
     device: str = "auto"
     benchmark: str | None = None
+    net: str | None = None
     weights: Path | None = None
     allow_partial: bool = False
 
     def make_session(self, name: str, saving: training.Saving, held_out: Sequence[str]) -> bench.Session:
         """Make a session on the benchmark of this name, or on the user's own file."""
         chosen = self.benchmark or name
-        return bench.make_session(chosen, saving, held_out, self.data, self.device, self.weights, self.allow_partial)
+        return bench.make_session(
+            chosen, saving, held_out, self.data, self.device, self.weights, self.allow_partial, self.net
+        )
 
 
 def takes(command: Callable[..., None], trusts: bool = False) -> Callable[..., None]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         build_net,
         expand_channels,
         get_published_dropout,
+        is_own_net,
+        shorten_net,
     )
     from seqdg.nets.net import Criterion, Net, RecomputingNet
     from seqdg.nets.points import Point

@@ -1,11 +1,14 @@
-"""Build a net from its name and settings, as benchmark files give them: one of ours, or a model of the package timm."""
+"""Build a net from its name and settings, as benchmark files give them: one of ours, a model of the package timm, or
+what a function of the user's own returns."""
 
 from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqdg.base import UsageError, added_field, check_memory, private, unknown
+from seqdg.base import UsageError, added_field, check_memory, hash_own_code, import_function, private, unknown
 from seqdg.nets.backbones import (
     alexnet,
     convnet,
@@ -80,13 +83,25 @@ BACKBONES = {
 NET_NAMES = ("mlp", "convnet", *BACKBONES)
 TIMM = "timm:"  # before the name of a model of the package timm
 FOREIGN = ("domainbed",)  # nets that another project builds, with settings of its own
+FAMILIES = (TIMM,)  # what begins the name of a net of an installed package
+
+
+def is_own_net(name: str) -> bool:
+    """Say whether the name is that of a function of the user's: FILE.py:FUNCTION or package.module:FUNCTION."""
+    return ":" in name and not name.startswith(FAMILIES)
+
+
+def shorten_net(name: str) -> str:
+    """Drop the folder of the file that a net's function is in: `./nets/mine.py:build` is `mine.py:build`."""
+    return re.split(r"[/\\]", name)[-1] if is_own_net(name) else name
 
 
 @dataclass(frozen=True)
 class NetSpec:
     """What a benchmark file says about its net.
 
-    name: one of `NET_NAMES`, or `timm:` and the name of a timm model; `domainbed` where a class of DomainBed builds it.
+    name: one of `NET_NAMES`, or `timm:` and the name of a timm model, or a function of the user's own as
+        `is_own_net` knows it; `domainbed` where a class of DomainBed builds it.
     hidden, batchnorm: widths of the hidden layers of an mlp, and whether each is followed by BatchNorm.
     pretrained: start from ImageNet weights: those in `weights`, or else the installed ones.
     weights: a weight file of this net; its head may be for another number of classes.
@@ -104,8 +119,14 @@ class NetSpec:
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))
         object.__setattr__(self, "weights", None if self.weights is None else Path(self.weights))
-        if self.name not in (*NET_NAMES, *FOREIGN) and not self.name.startswith(TIMM):
-            raise unknown("net", self.name, (*NET_NAMES, f"{TIMM}NAME"))
+        own = is_own_net(self.name)
+        if self.name not in (*NET_NAMES, *FOREIGN) and not self.name.startswith(FAMILIES) and not own:
+            raise unknown("net", self.name, (*NET_NAMES, f"{TIMM}NAME", "FILE.py:FUNCTION"))
+        if own and (self.pretrained or self.dropout):
+            what = "pretrained" if self.pretrained else "dropout"
+            raise UsageError(
+                f"'{what}' is not a setting of {self.name}: the function that builds this net decides. Leave it out."
+            )
         if self.name != "mlp" and (self.hidden or self.batchnorm):
             raise UsageError(
                 f"Only an mlp has 'hidden' and 'batchnorm' to set, and the net is {self.name}. Remove them."
@@ -138,6 +159,7 @@ class BuiltNet:
     module: nn.Module
     normalization: Normalization  # applied to images in [0, 1] before they enter the module
     weights_sha256: str | None = None  # of the file that the weights come from
+    code: str = ""  # the hash of the user's own code that built it
 
 
 def build_net(spec: NetSpec, input_shape: tuple[int, ...], classes: int, generator: torch.Generator) -> BuiltNet:
@@ -147,6 +169,8 @@ def build_net(spec: NetSpec, input_shape: tuple[int, ...], classes: int, generat
             f"A class of {spec.name} builds its net itself, so it cannot be the net of a benchmark. Choose one of: "
             f"{', '.join(NET_NAMES)}, {TIMM}NAME."
         )
+    if is_own_net(spec.name):
+        return _build_own(spec, input_shape, classes, generator)
     if spec.name.startswith(TIMM):
         return _build_timm(spec, input_shape, classes, generator)
     backbone = BACKBONES.get(spec.name)
@@ -215,10 +239,57 @@ def _create_timm_model(spec: NetSpec, classes: int, generator: torch.Generator) 
         raise UsageError(f"timm has no model '{name}'. {hint}")
     pretrained = spec.pretrained and spec.weights is None
     settings = {"drop_rate": spec.dropout} if spec.dropout else {}
-    with torch.random.fork_rng(devices=[]):  # timm draws weights from torch's global random state
-        torch.default_generator.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+    with _lend_generator(generator):  # timm draws weights from torch's global random state
         module: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=classes, **settings)
     return module
+
+
+@contextmanager
+def _lend_generator(generator: torch.Generator) -> Iterator[None]:
+    """Let what draws from torch's global random state draw what follows from the generator."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+        yield
+
+
+# ---------------------------------------------------------------------------- nets of the user's own
+
+
+def _build_own(spec: NetSpec, input_shape: tuple[int, ...], classes: int, generator: torch.Generator) -> BuiltNet:
+    """Call the user's function. Where the module has an attribute `normalization`, the mean and the standard deviation
+    of each channel, images are normalized so; those of timm's models are known too."""
+    function = import_function(spec.name, "net")
+    try:
+        with _lend_generator(generator):
+            module = function(input_shape, classes)
+    except UsageError:
+        raise
+    except Exception as error:
+        reason = next(iter(str(error).splitlines()), "")
+        raise UsageError(
+            f"{spec.name}, called as {spec.name.rpartition(':')[2]}({input_shape}, {classes}), raises "
+            f"{type(error).__name__}: {reason}"
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise UsageError(f"{spec.name} returns a {type(module).__name__}, but it must return an nn.Module.")
+    digest = None if spec.weights is None else load_weights(module, spec.weights)
+    normalization = _read_normalization(spec.name, module)
+    purify_model(module)
+    return BuiltNet(module, normalization, digest, hash_own_code([function]))
+
+
+def _read_normalization(name: str, module: nn.Module) -> Normalization:
+    about: Any = getattr(module, "pretrained_cfg", None)
+    settings: Mapping[str, Any] = about if isinstance(about, Mapping) else {}
+    stated: Any = getattr(module, "normalization", (settings.get("mean", (0.0,)), settings.get("std", (1.0,))))
+    try:
+        mean, std = ((*map(float, values),) for values in stated)
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"The net of {name} has normalization = {stated!r}, but it must be two lists of numbers: the mean and the "
+            "standard deviation of each channel."
+        ) from None
+    return Normalization(mean, std)
 
 
 def purify_model(module: nn.Module) -> None:
