@@ -118,7 +118,8 @@ Methods that are no neural nets: estimators of scikit-learn's kind, fitted once 
 --algorithms agg,NAME` sets them beside the nets, on the same splits and seeds, and `--set NAME.setting=value` changes a
 setting. They know no steps and no wrappers, and refuse images. `seqdg.compare`, `seqdg fit --choose --candidates
 agg,NAME` and `DomainClassifier("NAME")` take them too. Those of scikit-learn are saved by skops and exported to ONNX
-by skl2onnx (`pip install 'seqdg[onnx]'`); others are saved as arrays, and not exported.
+by skl2onnx (`pip install 'seqdg[onnx]'`); LightGBM, XGBoost and CatBoost (`pip install 'seqdg[boosting]'`) are saved in
+their own formats, others as arrays, and neither is exported.
 [How to write one](../CONTRIBUTING.md#a-learner-that-is-no-neural-net)."""
 
 

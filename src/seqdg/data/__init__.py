@@ -45,7 +45,17 @@ if TYPE_CHECKING:
     )
     from seqdg.data.pictures import Container, File, decode, decode_file, open_container, require_pillow
     from seqdg.data.rotated_mnist import BUNDLED
-    from seqdg.data.scaling import SCALINGS, STANDARD, Scaling, join_columns, keep_as_is, learn_scaling, make_standard
+    from seqdg.data.scaling import (
+        OPEN,
+        QUANTILE,
+        SCALINGS,
+        STANDARD,
+        Scaling,
+        join_columns,
+        keep_as_is,
+        learn_scaling,
+        make_standard,
+    )
     from seqdg.data.table_files import STDOUT, TableFile, TableFormat, is_table, open_table, open_writer
 
 __getattr__, __dir__ = open_front(__name__)

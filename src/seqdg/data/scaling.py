@@ -2,7 +2,8 @@
 
 - `standard`: (value - mean) / deviation, within LIMIT deviations;
 - `quantile`: the normal score of the value's place among the values seen, linear between KNOTS quantiles and constant
-  beyond the first and the last, so that neither the shape of a column nor values far away matter.
+  beyond the first and the last, so that neither the shape of a column nor values far away matter;
+- `open`: as `standard`, but what is missing stays NaN, for trees that learn where it goes.
 
 A column that never varies says nothing and becomes 0.
 """
@@ -16,8 +17,8 @@ import torch
 from torch import Tensor
 
 LIMIT = 1000.0
-STANDARD, QUANTILE = "standard", "quantile"
-SCALINGS = (STANDARD, QUANTILE)
+STANDARD, QUANTILE, OPEN = "standard", "quantile", "open"
+SCALINGS = (STANDARD, QUANTILE, OPEN)
 KNOTS = 33
 AT_A_TIME = 8  # knots, where operations are to be few
 BLOCK = 2**19  # numbers that are scaled at a time, so that they stay in a CPU's cache from one piece to the next
@@ -103,7 +104,7 @@ def learn_scaling(x: Tensor, kind: str = STANDARD) -> Scaling:
     """
     x = x.double()
     if not x.shape[1]:
-        nothing, knots = x.new_zeros(0), x.new_zeros(0, 0 if kind == STANDARD else KNOTS)
+        nothing, knots = x.new_zeros(0), x.new_zeros(0, KNOTS if kind == QUANTILE else 0)
         return Scaling(nothing, nothing, nothing, knots, knots)
     missing = torch.isnan(x)
     present = ~missing.all(0)
@@ -122,6 +123,8 @@ def learn_scaling(x: Tensor, kind: str = STANDARD) -> Scaling:
         mean=torch.where(varies, filled.mean(0) * size, nothing),
         factor=torch.where(varies, factor, nothing),
     )
+    if kind == OPEN:
+        return standard._replace(fill=torch.full_like(standard.fill, torch.nan))
     if kind == STANDARD:
         return standard
     knots, scores = x.new_zeros(len(size), KNOTS), x.new_zeros(len(size), KNOTS)

@@ -16,7 +16,14 @@ from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
 from seqdg.base import UsageError, choose_device, unknown
-from seqdg.bench import OwnEstimator, OwnEstimatorLearner, find_learner, is_estimator, name_estimator
+from seqdg.bench import (
+    OwnEstimator,
+    OwnEstimatorLearner,
+    OwnSettings,
+    find_learner,
+    is_estimator,
+    name_estimator,
+)
 from seqdg.core import (
     Algorithm,
     Settings,
@@ -32,7 +39,7 @@ from seqdg.core import (
     with_settings,
 )
 from seqdg.core import build as build_algorithm
-from seqdg.data import STANDARD, Dataset, find_augmentation
+from seqdg.data import OPEN, QUANTILE, STANDARD, Dataset, find_augmentation
 from seqdg.nets import (
     BACKBONES,
     POLICIES,
@@ -214,7 +221,9 @@ def make_recipe(parameters: Mapping[str, Any], seed: int, is_regression: bool = 
     known = (*TRAINING, *(["loss"] if is_regression else []))
     training = {k: p[k] for k in known if k in p}  # a regressor has no probabilities to calibrate
     if not isinstance(algorithm, Algorithm):
-        training |= {"members": 1, "calibrate": False, "scaling": STANDARD}  # it is fitted once
+        training |= {"members": 1, "calibrate": False, "scaling": find_scaling(name, algorithm)}  # it is fitted once
+    elif training["scaling"] == OPEN:
+        raise unknown("scaling", OPEN, (QUANTILE, STANDARD))  # a net cannot read what is missing
     hidden = tuple(p["hidden"])
     return Recipe(
         algorithm=algorithm,
@@ -292,6 +301,11 @@ def _build_algorithm(algorithm: Any, settings: Any) -> tuple[str, Settings]:
         f"algorithm is {algorithm!r}, but it must be a name, such as 'fo-s-mldg', one that seqdg.build gives, or an "
         "estimator of scikit-learn."
     )
+
+
+def find_scaling(name: str, settings: Settings) -> str:
+    """Find how a learner that trains no net wants the numbers of a table scaled."""
+    return STANDARD if isinstance(settings, OwnSettings) else find_learner(name).scaling
 
 
 def _find_name(algorithm: Algorithm) -> str:

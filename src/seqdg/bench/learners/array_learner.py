@@ -19,7 +19,7 @@ from seqdg.bench.learners.contract import Candidate, Draft, Learner, OnStep, app
 from seqdg.bench.search import RATE, Proposal, draw_proposals
 from seqdg.bench.task import Group, Session, Task, Trial, collect_by
 from seqdg.core import Settings, flatten_settings, parse_settings, setting, shorten, split_chain, with_settings
-from seqdg.data import STANDARD, Dataset
+from seqdg.data import Dataset
 from seqdg.nets import Net, Normalization
 from seqdg.results import DIVERGED, DONE, Evaluation, Record, average_finite, choose_loss
 from seqdg.training import (
@@ -112,7 +112,7 @@ class ArrayLearner(Learner):
     def propose(self, draft: Draft) -> list[Candidate]:
         first = apply_draft(draft, self.build_settings(draft.name))
         tried = draw_proposals(Proposal(first, draft.protocol.lr), draft.count, fixed=(*draft.settings, RATE))
-        protocol = replace(draft.protocol, members=1, calibrate=False, scaling=STANDARD)  # it is fitted once
+        protocol = replace(draft.protocol, members=1, calibrate=False, scaling=self.scaling)  # it is fitted once
         return [make_candidate(draft.name, settings, protocol) for settings, _ in tried]
 
     def check(self, trial: Trial, task: Task, net: Net | None) -> None:
@@ -265,6 +265,15 @@ def choose_rows(y: NDArray[Any], domain: NDArray[Any], most: int, seed: int) -> 
         rows = np.flatnonzero((y == label) & (domain == source))
         rank[rows] = draw.permutation(len(rows)) / len(rows)
     return np.sort(np.lexsort((draw.random(len(y)), rank))[:most])
+
+
+def weigh_domains(weight: Arrays | None, domain: Arrays, balance: bool) -> Arrays | None:
+    """Return the weights of rows (row,), None where all weigh the same; balance: every domain is to count the same."""
+    if not balance:
+        return weight
+    counts = np.bincount(domain)
+    shares: Arrays = (len(domain) / (len(counts) * counts))[domain]
+    return shares if weight is None else weight * shares
 
 
 def spread(scores: NDArray[np.float64], labels: NDArray[np.intp], classes: int) -> NDArray[np.float64]:

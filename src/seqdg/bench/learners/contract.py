@@ -23,6 +23,7 @@ from seqdg.core import (
     shorten,
     with_settings,
 )
+from seqdg.data import STANDARD
 from seqdg.nets import Net, NetSpec
 from seqdg.results import Record
 from seqdg.training import Protocol
@@ -68,6 +69,7 @@ class Learner(ABC):
     trains_net: ClassVar[bool] = True  # whether it trains the task's net, which is built to check a plan
     simplicity: ClassVar[int] = 20  # rank from the simplest on, which have few parts to go wrong: a linear model is 0
     cost: ClassVar[int] = 6  # rank from the cheapest on, in the time that a comparison takes: a linear model is 0
+    scaling: ClassVar[str] = STANDARD  # of the numbers of a table, where it trains no net
     most_work: ClassVar[int | None] = None  # rows x inputs x outputs up to which it is a usual candidate; None: always
 
     def rank_simplicity(self, name: str) -> tuple[int, int]:

@@ -41,7 +41,7 @@ from sklearn.utils.validation import has_fit_parameter
 from threadpoolctl import threadpool_limits
 
 from seqdg.base import UsageError
-from seqdg.bench.learners.array_learner import ArrayLearner, Arrays, Packed, Predict, choose_rows, spread
+from seqdg.bench.learners.array_learner import ArrayLearner, Arrays, Packed, Predict, choose_rows, spread, weigh_domains
 from seqdg.bench.learners.contract import register_learner
 from seqdg.bench.task import Task, Trial
 from seqdg.core import Range, Settings
@@ -110,10 +110,7 @@ class EstimatorLearner(ArrayLearner):
         if rows is not None:
             x, y, domain, weight = x[rows], y[rows], domain[rows], None if weight is None else weight[rows]
         estimator = self.make(x, y, classes, seed, **settings)
-        if settings.get("balance", False):
-            counts = np.bincount(domain)
-            shares = (len(y) / (len(counts) * counts))[domain]
-            weight = shares if weight is None else weight * shares
+        weight = weigh_domains(weight, domain, settings.get("balance", False))
         labels = np.unique(y) if classes else np.empty(0, np.int64)
         if classes and len(labels) == 1:  # which most estimators refuse
             estimator = DummyClassifier()

@@ -63,10 +63,9 @@ from seqdg.core import (
     shorten,
     split_chain,
 )
-from seqdg.data import STANDARD
 from seqdg.estimator.compare.comparison import BOTH, ORACLE, SOURCE_VAL, STOPPED, Choice, choose, split_rule
 from seqdg.estimator.fitting import make_task
-from seqdg.estimator.recipe import DOMAINS_PER_STEP, Recipe, meet_all_where_needed
+from seqdg.estimator.recipe import DOMAINS_PER_STEP, Recipe, find_scaling, meet_all_where_needed
 from seqdg.estimator.user_data import UserData
 from seqdg.results import (
     DONE,
@@ -281,7 +280,8 @@ class Sweep:
             if DOMAINS_PER_STEP in self.recipe.auto:
                 protocol = meet_all_where_needed(protocol, candidate.algorithm)
             if not isinstance(candidate.algorithm, Algorithm):
-                protocol = replace(protocol, members=1, calibrate=False, scaling=STANDARD)  # it is fitted once
+                scaling = find_scaling(candidate.name, candidate.algorithm)
+                protocol = replace(protocol, members=1, calibrate=False, scaling=scaling)  # it is fitted once
             objects: dict[str, Any] = {}  # that no name makes
             if isinstance(candidate.algorithm, OwnSettings):
                 objects["estimator"] = candidate.algorithm.estimator
