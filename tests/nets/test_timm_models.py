@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.torch
@@ -10,6 +12,7 @@ import torch
 from torch import nn
 from torch.func import grad, vmap
 
+from packages import need
 from seqdg.base import UsageError
 from seqdg.nets import Net, NetSpec, build_net
 from seqdg.nets.factory import purify_model
@@ -37,12 +40,9 @@ def test_a_batchnorm_that_applies_the_activation_keeps_doing_so_as_a_pure_functi
     assert not any(getattr(layer, "inplace", False) for layer in module.modules())
 
 
-def timm() -> object:
-    try:
-        import timm
-    except (ImportError, RuntimeError) as error:
-        pytest.skip(f"timm cannot be imported here ({error}).")
-    return timm
+def timm() -> Any:
+    need("timm")
+    return importlib.import_module("timm")
 
 
 @pytest.mark.slow

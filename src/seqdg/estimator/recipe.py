@@ -328,7 +328,7 @@ def _read_net(net: Any, hidden: tuple[int, ...]) -> NetSpec | nn.Module | None:
     if net == "mlp":
         return NetSpec("mlp", hidden=hidden)
     backbone = BACKBONES.get(net)
-    pretrained = backbone is not None and backbone.find_installed_weights is not None
+    pretrained = backbone is not None and backbone.find_weights is not None
     return NetSpec(net, pretrained=pretrained, dropout=get_published_dropout(net))
 
 

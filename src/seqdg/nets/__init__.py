@@ -1,6 +1,7 @@
 """Nets: a module as a pure function of its weights, and the nets that can be asked for by name.
 
-`Net` wraps a module, with its BatchNorm policy. `build_net` makes one by name with its first weights.
+`Net` wraps a module, with its BatchNorm policy. `build_net` makes one by name with its first weights; `find_backbone`
+says what is known of a backbone: how it is built, which inputs it reads, where its weights are.
 """
 
 from typing import TYPE_CHECKING
@@ -10,20 +11,20 @@ from seqdg.base.front import open_front
 if TYPE_CHECKING:
     from seqdg.nets.backbones import alexnet, efficientnet_lite0, mlp, resnet18, resnet50, resnet50_v1
     from seqdg.nets.batchnorm import POLICIES, has_batchnorm, is_batchnorm_frozen
+    from seqdg.nets.catalog import BACKBONE_NAMES, BACKBONES, STRONG, find_backbone, find_weights, is_backbone
+    from seqdg.nets.description import IMAGENET, PICTURES, TEXTS, Backbone, Normalization, expand_channels
     from seqdg.nets.factory import (
-        BACKBONES,
         FOREIGN,
-        IMAGENET,
         NET_NAMES,
         BuiltNet,
         NetSpec,
-        Normalization,
+        build_backbone,
         build_net,
-        expand_channels,
         get_published_dropout,
         is_own_net,
         shorten_net,
     )
+    from seqdg.nets.foreign_models import load_tokenizer
     from seqdg.nets.net import Criterion, Net, RecomputingNet
     from seqdg.nets.points import Point
     from seqdg.nets.weights import initialize, load_weights, read_weights

@@ -7,7 +7,7 @@ import io
 import math
 import pickle
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import safetensors
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from seqdg.base import UsageError, has_broken_seal, list_some, private
 
-SUFFIXES = (".safetensors", ".pth", ".pt")
+SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 
 
 def initialize(make: Callable[[], nn.Module], generator: torch.Generator) -> nn.Module:
@@ -50,27 +50,53 @@ def _draw_weights(layer: nn.Linear | private.ConvolutionLayer, generator: torch.
             layer.bias.uniform_(-bound, bound, generator=generator)
 
 
-def load_weights(module: nn.Module, path: Path) -> str:
+Adapt = Callable[[nn.Module, dict[str, Tensor]], dict[str, Tensor]]
+
+
+def load_weights(module: nn.Module, path: Path, adapt: Adapt | None = None, head: str | None = None) -> str:
     """Fill the module from a file and return the file's sha256.
 
-    If the file's head is for another number of classes, the module keeps its own. Everything else must be in the file,
-    with the same name and shape. (Only BatchNorm's counter, which has no effect on the output, may be missing: the
-    oldest public files were written before torch had one.)
+    If the file has no head or one for another number of classes, the module keeps its own; a module without a head
+    takes none. Everything else must be in the file, with the same name and shape. (Only BatchNorm's counter, which has
+    no effect on the output, may be missing: the oldest public files were written before torch had one.)
+
+    adapt: gives the file's tensors the names of the module.   head: how the names of the head's weights begin; None:
+    with that of the last linear layer.
     """
     stored, digest = read_weights(path)
+    stored = stored if adapt is None else adapt(module, stored)
     wanted = module.state_dict()
-    left = _find_head_of_other_classes(module, stored)
+    prefix = f"{find_head(module) if head is None else head}."
+    there, ours = ({n: t.shape for n, t in some.items() if n.startswith(prefix)} for some in (stored, wanted))
+    alike = {n: shape[1:] for n, shape in there.items()} == {n: shape[1:] for n, shape in ours.items()}
+    left = {*there, *ours} if not there or not ours or (alike and there != ours) else set[str]()
     taken = {name: tensor for name, tensor in stored.items() if name not in left}
-    faults = _describe_faults({name: tensor for name, tensor in wanted.items() if name not in left}, taken)
+    needed = {name: tensor for name, tensor in wanted.items() if name not in left}
+    refuse_other_names(
+        path,
+        missing=[n for n in needed if n not in taken and not n.endswith("num_batches_tracked")],
+        strange=sorted(n for n in taken if n not in needed),
+        shapes=[
+            f"{n} {tuple(taken[n].shape)} for {tuple(w.shape)}"
+            for n, w in needed.items()
+            if n in taken and taken[n].shape != w.shape
+        ],
+    )
+    with torch.no_grad():
+        for name, tensor in taken.items():
+            wanted[name].copy_(tensor)
+    return digest
+
+
+def refuse_other_names(path: Path, missing: Sequence[str], strange: Sequence[str], shapes: Sequence[str]) -> None:
+    """Raise a UsageError with three names of each kind where a file's tensors are not those of the net."""
+    kinds = (("it lacks", missing), ("the net has no", strange), ("shapes differ in", shapes))
+    faults = [f"{what} {list_some(names, most=3)}" for what, names in kinds if names]
     if faults:
         raise UsageError(
             f"{path.name} does not fit the net: {'; '.join(faults)}. "
             "Give the weight file of this net, or name the net that the file was saved from."
         )
-    with torch.no_grad():
-        for name, tensor in taken.items():
-            wanted[name].copy_(tensor)
-    return digest
 
 
 def read_weights(path: Path) -> tuple[dict[str, Tensor], str]:
@@ -125,24 +151,3 @@ def find_head(module: nn.Module) -> str:
     if not names:
         raise UsageError(f"The net {type(module).__name__} has no linear layer to give the logits.")
     return str(names[-1])
-
-
-def _find_head_of_other_classes(module: nn.Module, stored: Mapping[str, Tensor]) -> frozenset[str]:
-    """Return the names of the head's tensors if the file's differ from the module's only in the number of classes."""
-    prefix = find_head(module)
-    head = {f"{prefix}.{name}": tensor for name, tensor in module.get_submodule(prefix).state_dict().items()}
-    there = all(name in stored and stored[name].shape[1:] == tensor.shape[1:] for name, tensor in head.items())
-    same = there and all(stored[name].shape == tensor.shape for name, tensor in head.items())
-    return frozenset(head) if there and not same else frozenset()
-
-
-def _describe_faults(wanted: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> list[str]:
-    missing = [n for n in wanted if n not in stored and not n.endswith("num_batches_tracked")]
-    strange = sorted(n for n in stored if n not in wanted)
-    shapes = [
-        f"{n} {tuple(stored[n].shape)} for {tuple(w.shape)}"
-        for n, w in wanted.items()
-        if n in stored and stored[n].shape != w.shape
-    ]
-    kinds = (("it lacks", missing), ("the net has no", strange), ("shapes differ in", shapes))
-    return [f"{what} {list_some(names, most=3)}" for what, names in kinds if names]
