@@ -406,6 +406,13 @@ def test_one_row_of_a_class_that_no_other_clinic_has_stops_nothing(shared_data):
     assert any("Only STMW has the class 'goitre' (1 row)" in note for note in found.notes)
 
 
+def test_numbers_have_no_class_that_one_domain_alone_has():
+    draw, domains = np.random.default_rng(0), np.repeat(["east", "north", "west"], 20)
+    x = draw.normal(size=(60, 2))
+    found = seqdg.compare(x, x[:, 0] + 0.5, domains, ["ridge"], baseline=None, seeds=1, refit=False)
+    assert found.notes == ()
+
+
 def test_without_domains_nothing_can_be_held_out(hospitals):
     with pytest.raises(UsageError, match="give domains, a name or number for each row"):
         compared((*hospitals[:2], None))

@@ -314,7 +314,7 @@ def _check_data(user_data: UserData, recipe: Recipe) -> None:
 def _note_classes_alone(data: Dataset) -> list[str]:
     """Note the classes that a single domain has: with it held out, nothing can be learned about them."""
     alone: dict[str, list[str]] = {}
-    for d in data.domains:
+    for d in data.domains if data.classes else ():
         y = data.y[data.rows(d)]
         others = set(data.y[data.domain != data.index(d)].tolist())
         counts = {c: int((y == c).sum()) for c in sorted(set(y.tolist()) - others)}
