@@ -34,6 +34,14 @@ def test_a_sealed_file_of_tensors_is_an_ordinary_one(tmp_path):
             assert torch.equal(file.get_tensor(name), tensor)
 
 
+def test_the_same_tensors_are_always_the_same_bytes():
+    about = {name: f"'{name}' \"\n\x01 é \U0001f600" for name in "zyxabc"}
+    content = save_sealed(TENSORS, about)
+    assert {save_sealed(TENSORS, dict(reversed(about.items()))) for _ in range(20)} == {content}
+    assert int.from_bytes(content[:8], "little") % 8 == 0
+    assert torch.equal(load(content)["w"], TENSORS["w"])
+
+
 def test_every_flipped_bit_of_a_sealed_file_is_noticed():
     content = save_sealed(TENSORS, {"step": "3"})
     assert not has_broken_seal(content)

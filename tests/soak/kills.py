@@ -24,8 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
-
 from seqdg.base import UsageError
 from seqdg.cli import main
 from seqdg.results import Store, is_locked
@@ -51,15 +49,9 @@ class Kind:
 def read_run(folder: Path) -> Any:
     records = Store.open(folder / "run").records()
     told = sorted((r.key, r.status, r.weights, repr(r.history), r.losses) for r in records)
-    files = {p.name: read_tensors(p) for p in sorted((folder / "run" / "weights").glob("*"))}
+    files = {p.name: p.read_bytes() for p in sorted((folder / "run" / "weights").glob("*"))}
     left = [p.name for p in (folder / "run" / "checkpoints").glob("*")]
     return told, files, left, call(folder, ["table", "run", "--format", "json"], "table.json")
-
-
-def read_tensors(path: Path) -> Any:
-    """Read what a file of weights says, whose notes safetensors writes in an order of its own."""
-    with safe_open(path, "np") as file:
-        return file.metadata(), {name: file.get_tensor(name).tobytes() for name in sorted(file.keys())}
 
 
 def read_model(folder: Path) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -40,10 +41,20 @@ def has_broken_seal(content: bytes) -> bool:
 
 
 def save_sealed(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> bytes:
-    """Return tensors and what is said about them as a safetensors file with a seal in its metadata."""
+    """Return tensors and what is said about them as a safetensors file with a seal in its metadata, always the same."""
     from safetensors.torch import save
 
-    content = save(dict(tensors), {**about, _KEY: "0" * SEAL_SIZE})
+    content = _sort_header(save(dict(tensors), {**about, _KEY: "0" * SEAL_SIZE}))
     at = find_seal(content)
     assert at is not None
     return b"".join((content[:at], hash_others(content, at), content[at + SEAL_SIZE :]))
+
+
+def _sort_header(content: bytes) -> bytes:
+    """Return a safetensors file with its metadata sorted, which safetensors writes in an order that it draws."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # the tensors begin at a multiple of eight bytes
+    return b"".join((len(text).to_bytes(8, "little"), text, content[end:]))
