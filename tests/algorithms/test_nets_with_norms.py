@@ -296,6 +296,10 @@ REFUSED = {
     r"cannot do that rightly with native_layer_norm\(\)": lambda: Calls(
         lambda z: torch.native_layer_norm(z, [4], None, None, 1e-5)[0]
     ),
+    r"cannot do that rightly with logcumsumexp\(\)": lambda: Calls(lambda z: z.logcumsumexp(1)),
+    r"cannot do that rightly with _native_batch_norm_legit": lambda: Calls(
+        lambda z: torch.ops.aten._native_batch_norm_legit.no_stats(z, None, None, True, 0.1, 1e-5)[0]
+    ),
     r"cannot do that rightly with its layer '0' \(EmbeddingBag\)": lambda: nn.Sequential(
         nn.EmbeddingBag(5, 4), nn.Linear(4, 3)
     ),
@@ -315,6 +319,17 @@ def test_what_cannot_be_differentiated_so_often_is_refused_before_training(said)
     for algorithm in (build("agg"), build("fo-s-mldg"), build("s-mldg", order=1), build("mldg", order=1)):
         algorithm.check(net, 3)
     build("s-mldg").check(net, 1)  # a path of one domain takes no look-ahead
+
+
+def test_what_no_trace_shows_is_refused_where_it_is_called():
+    """The path of a forward pass that looks at its inputs is seen when it is taken, and not before."""
+    torch.manual_seed(0)
+    net = Net(Calls(lambda z: torch.cdist(z, z[:4]) if z.detach().isfinite().all() else z), "none")
+    episode = Episode(torch.randn(3, 5, 4), torch.arange(15).reshape(3, 5) % 3, torch.arange(3), torch.tensor(0.5))
+    build("s-mldg").check(net, 3)
+    with pytest.raises(UsageError, match=r"cannot do that rightly with cdist\(\)"):
+        build("s-mldg").gradient(net, net.params(), episode)
+    build("agg").gradient(net, net.params(), episode)
 
 
 def test_a_frozen_embedding_bag_is_not_refused():

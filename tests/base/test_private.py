@@ -30,6 +30,7 @@ NEEDED = {
     "torch._subclasses.fake_tensor": {"FakeTensor": "know whether a compiler is tracing"},
     "torch._inductor": {"compile": "compile a step", "config": "know the compiler's options"},
     "torch": {
+        "_batch_norm_impl_index": "know a batch norm, whose third derivative is wrong",
         "_foreach_add": "add weights of all names in one launch",
         "_foreach_add_": "do so in place",
         "_foreach_copy_": "copy memories in one launch",
@@ -39,6 +40,7 @@ NEEDED = {
         "_fused_adamw_": "take a step of AdamW in one pass",
         "_fused_sgd_": "take a step of SGD in one pass",
         "_is_zerotensor": "tell tensors without memory",
+        "_native_batch_norm_legit": "know a batch norm, whose third derivative is wrong",
         "_weight_norm": "know a weight norm, whose second derivative is wrong",
     },
     "torch.nn.modules.batchnorm": {"_BatchNorm": "find BatchNorm layers"},

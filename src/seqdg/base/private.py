@@ -29,6 +29,11 @@ DropoutLayer = _DropoutNd
 
 DispatchMode = TorchDispatchMode  # the base class of what sees every operation, below the transforms of torch.func
 WEIGHT_NORM: Any = torch._weight_norm  # what both of torch's weight norms call; it has no public name
+# What normalizes by a batch where a net was exported, or calls torch below its public functions.
+BATCH_NORMS: tuple[Any, ...] = (
+    torch._batch_norm_impl_index, torch._native_batch_norm_legit,
+    torch.ops.aten._native_batch_norm_legit.default, torch.ops.aten._native_batch_norm_legit.no_stats,
+)  # fmt: skip
 COPY_TO_TYPE: Any = torch.ops.aten._to_copy.default  # what `Tensor.to` becomes; the operation has no public name
 
 # ---------------------------------------------------------------------------- transforms of torch.func

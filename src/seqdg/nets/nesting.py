@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
-from seqdg.base import private
+from seqdg.base import UsageError, private
 
 aten = torch.ops.aten
 
@@ -57,6 +57,8 @@ class _Composing(TorchFunctionMode):
         self.composed = {function: compose for function, (least, compose) in _COMPOSED.items() if least <= depth}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _UNFIT and func not in _BAGS:
+            raise UsageError(f"Gradients of gradients are taken, and {_blame(func)}. Replace it.")
         return self.composed.get(func, func)(*args, **(kwargs or {}))
 
 
@@ -155,10 +157,11 @@ _COMPOSED: dict[Any, tuple[int, Callable[..., Tensor]]] = {
 
 # ---------------------------------------------------------------------------- what cannot be composed
 
-_UNFIT = (
-    F.embedding_bag, torch.embedding_bag, F.pdist, torch.pdist, torch.cdist, torch.native_layer_norm,
-    torch.native_batch_norm, aten.native_layer_norm.default, aten.native_batch_norm.default,
-)  # fmt: skip
+_BAGS = (F.embedding_bag, torch.embedding_bag)  # whose weights may be constants
+_UNFIT = frozenset({
+    *_BAGS, F.pdist, torch.pdist, torch.cdist, torch.native_layer_norm, torch.native_batch_norm, torch.logcumsumexp,
+    torch.Tensor.logcumsumexp, aten.native_layer_norm.default, aten.native_batch_norm.default, *private.BATCH_NORMS,
+})  # fmt: skip
 
 
 def find_barrier(module: nn.Module, graph: fx.Graph | None) -> str | None:
@@ -172,11 +175,14 @@ def find_barrier(module: nn.Module, graph: fx.Graph | None) -> str | None:
         if isinstance(layer, nn.EmbeddingBag) and any(p.requires_grad for p in layer.parameters()):
             return f"torch cannot do that rightly with its layer '{name}' (EmbeddingBag)"
     for node in graph.nodes if graph is not None else ():
-        if node.op == "call_function" and node.target in _UNFIT:
-            return (
-                f"torch cannot do that rightly with {getattr(node.target, '__name__', node.target)}(), which it calls"
-            )
+        called = getattr(torch.Tensor, node.target, None) if node.op == "call_method" else node.target
+        if node.op in ("call_function", "call_method") and called in _UNFIT:
+            return _blame(called)
     return None
+
+
+def _blame(function: Any) -> str:
+    return f"torch cannot do that rightly with {getattr(function, '__name__', function)}(), which it calls"
 
 
 def _calls_script(layer: nn.Module) -> bool:
