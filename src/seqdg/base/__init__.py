@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         find_interrupt,
         heed_interrupts_once,
         hold_interrupts,
+        list_unfinished,
         measure_free_memory,
         prepare_process,
         register_family,

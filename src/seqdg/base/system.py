@@ -95,7 +95,7 @@ def replace_folder(path: Path) -> Iterator[Path]:
     What a process left that was killed here an hour ago or more goes: nobody writes to it any more.
     """
     path = path.resolve()
-    for left in path.parent.glob(f".{escape(path.name)}.*{UNFINISHED}"):
+    for left in list_unfinished(path):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > LEFT:
                 shutil.rmtree(left)
@@ -115,6 +115,11 @@ def replace_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(unfinished, ignore_errors=True)
         shutil.rmtree(previous, ignore_errors=True)
     _sync_folder(path.parent)
+
+
+def list_unfinished(path: Path) -> list[Path]:
+    """List what processes that were killed, or still write, have begun to put in the place of `path`."""
+    return list(path.parent.glob(f".{escape(path.name)}.*{UNFINISHED}"))
 
 
 def _name_unfinished(path: Path) -> Path:

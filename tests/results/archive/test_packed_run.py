@@ -102,6 +102,13 @@ def test_asked_for_exactly_loss_curves_stay_as_they_are(directory, tmp_path):
         assert ours.losses == record.losses
 
 
+def test_what_a_killed_process_left_half_packed_goes(directory, tmp_path):
+    for name in (f".{TRIALS}.1a2b3c4d.part", f".{EVALUATIONS}.1a2b3c4d.part", "film.part"):
+        (tmp_path / name).write_bytes(b"half")
+    pack([(directory, open_run(directory))], tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([TRIALS, EVALUATIONS, "film.part"])
+
+
 def test_the_same_run_gives_the_same_bytes_and_so_does_a_packed_one(directory, packed, tmp_path):
     pack([(directory, open_run(directory))], tmp_path / "again")
     pack([(packed, open_run(packed))], tmp_path / "packed")
