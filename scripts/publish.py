@@ -50,24 +50,24 @@ def files(directory: Path) -> dict[str, str]:
 
 def _tables(records: list[Record], benchmark: str, directory: Path) -> dict[str, tuple[str, str, str]]:
     """Title, command and what it prints, by file."""
-    place = directory.as_posix()
+    where = directory.as_posix()
     baseline = BASELINE if len({r.algorithm for r in records}) > 1 and _ran(records, BASELINE) else None
     tested = f" --baseline {baseline}" if baseline else ""
     found = {}
     for rule in _rules(records):
-        command = f"seqdg table {place} --format markdown --select {rule}{tested}"
+        command = f"seqdg table {where} --format markdown --select {rule}{tested}"
         text = render(build_sheet(records, rule, "accuracy", baseline), "markdown")
         found[f"tables/accuracy-{rule}.md"] = (BY[rule], command, text)
     if find_table(benchmark, records) is not None:
-        command = f"seqdg table {place} --format markdown --against paper"
+        command = f"seqdg table {where} --format markdown --against paper"
         text = render(build_sheet(records, "source-val", "accuracy", None, "paper", benchmark), "markdown")
         found["tables/beside-the-paper.md"] = ("Beside the paper", command, text)
     for criterion in [c for c in _criteria(records) if c != "accuracy"]:
-        command = f"seqdg table {place} --format markdown --criterion {criterion}{tested}"
+        command = f"seqdg table {where} --format markdown --criterion {criterion}{tested}"
         text = render(build_sheet(records, "source-val", criterion, baseline), "markdown")
         file = f"tables/{criterion.replace('_', '-')}.md"
         found[file] = (f"{CRITERIA[criterion].title}, selected by itself on source validation", command, text)
-    command = f"seqdg table {place} --format markdown --cost"
+    command = f"seqdg table {where} --format markdown --cost"
     found["tables/cost.md"] = ("Cost", command, render_costs(records, "markdown"))
     return found
 
@@ -95,9 +95,9 @@ def _criteria(records: list[Record]) -> list[str]:
 
 def _page(run: RunContents, directory: Path, tables: dict, figures: dict, answers: list, warnings: list) -> str:
     """All of it on one page."""
-    place = directory.as_posix()
+    where = directory.as_posix()
     records = "the records, [trials](trials.parquet) and [evaluations](evaluations.parquet)"
-    made = f"Made by `python scripts/publish.py {place}` from {records}: do not edit."
+    made = f"Made by `python scripts/publish.py {where}` from {records}: do not edit."
     lines = [f"# {run.benchmark}", "", f"{made} The line above each table is the command that prints it.", ""]
     lines += [f"- **{question}** {answer}" for question, answer in answers]
     lines += [f"- Note: {text}" for text in (*describe_versions(run.records), *warnings)]
@@ -111,7 +111,7 @@ def _page(run: RunContents, directory: Path, tables: dict, figures: dict, answer
     lines += ["", "The trials were made by", "", WITH_DATA, *map(_anywhere, list_commands(run)), "```"]
     there = " (with the commit that made it: methods have changed since)" if describe_versions(run.records) else ""
     lines += ["", f"and any of them can be trained again{there} and compared with its record by", "", WITH_DATA,
-              f"seqdg rerun {place} --sample 3 --data DATA", "```"]  # fmt: skip
+              f"seqdg rerun {where} --sample 3 --data DATA", "```"]  # fmt: skip
     lines += ["", "## Settings", "", "Every candidate of every algorithm:", ""]
     for name, candidates in list_settings(run):
         lines += [f"- `{name}`", *(f"  - {text}" for text in candidates)]

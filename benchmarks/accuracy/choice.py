@@ -53,7 +53,7 @@ Target = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Rows:
-    x: Any  # (row, number), with nan for gaps
+    x: Any  # (row, number), with nan where a value is missing
     y: Any
     domains: Any  # (row,) names
     held_out: tuple[str, ...]  # domains that are held out in turn
@@ -204,7 +204,7 @@ def make_sweep(name: str, how: How) -> Any:
     kind = DomainRegressor if name in NUMBERS else DomainClassifier
     estimator = kind("agg", device=how.device, **quick)
     recipe = estimator.make_recipe()
-    user_data = make_user_data(rows.x, rows.y, rows.domains, recipe, gaps=True)
+    user_data = make_user_data(rows.x, rows.y, rows.domains, recipe, keep_missing=True)
     recipe = adapt_recipe(recipe, user_data.dataset)
     return Sweep(user_data, recipe, range(how.seeds), within=True)
 
@@ -425,7 +425,7 @@ class Outcomes:
         return self.steps[id(record)]
 
     def _validate(self, record: Mapping[str, Any]) -> int:
-        """Return the place of the step that is best on source validation."""
+        """Return the index of the step that is best on source validation."""
         curves = np.array(list(record["source"].values()), float)
         return int(np.nanargmax(self.sign * np.nanmean(curves, 0)))
 

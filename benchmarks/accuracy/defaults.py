@@ -187,7 +187,7 @@ def run_set(name: str, options: argparse.Namespace, path: Path) -> None:
     wanted: list[Wanted] = []
     count = len(set(np.asarray(domains).astype(str)))
     first = template(device=options.device, **BASE).make_recipe()
-    user_data = make_user_data(x, y, domains, first, gaps=True)
+    user_data = make_user_data(x, y, domains, first, keep_missing=True)
     task, net, _ = make_task(user_data, first, scaled=False)
     for variant, changes in variants.items():
         if "domains_per_step" in changes and count <= MANY:
@@ -248,8 +248,8 @@ def print_tables(out: Path, names: Sequence[str]) -> None:
     for name in names:
         for line in read_lines(out / f"{name}.jsonl"):
             fold = (tuple(line["held_out"]), line["seed"])
-            place = cells.setdefault(name, {}).setdefault((line["variant"], line["algorithm"]), {})
-            place[fold] = (line["val"], line["out"])
+            scores = cells.setdefault(name, {}).setdefault((line["variant"], line["algorithm"]), {})
+            scores[fold] = (line["val"], line["out"])
     names = [name for name in names if name in cells]
     base = next(iter(VARIANTS))
     print("\nalgorithms, as they are in the first variant: val / out, in points\n")

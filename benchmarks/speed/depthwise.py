@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from seqdg.kernels import normalization, windows
-from seqdg.kernels.geometry import RELU6, Depthwise, Geometry, find_depthwise, lay_out_by_place, pad_same
+from seqdg.kernels.geometry import RELU6, Depthwise, Geometry, find_depthwise, lay_out_by_position, pad_same
 from seqdg.kernels.windows import Tile
 from seqdg.nets.backbones import STAGES
 
@@ -85,7 +85,7 @@ def make_case(layer: Layer, images: int, dtype: torch.dtype) -> Case:
     assert shape is not None
     g = draw(images, layer.channels, shape.down, shape.along)
     shift = torch.randn(layer.channels, generator=generator, device="cuda")
-    return Case(x, lay_out_by_place(w), g, shift, geometry, shape)
+    return Case(x, lay_out_by_position(w), g, shift, geometry, shape)
 
 
 def compute_by_kernels(case: Case) -> list[Callable[[], Tensor]]:

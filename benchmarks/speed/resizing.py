@@ -56,8 +56,8 @@ def make_images(options: argparse.Namespace, folder: Path) -> Any:
 
 def run(x: Any, options: argparse.Namespace) -> tuple[float, Params]:
     """Return the seconds of a run on a data set of its own, for which nothing is resized yet, and its weights."""
-    place = torch.arange(len(x))
-    dataset = Dataset("noise", tuple("abcd"), tuple("0123456"), x, place % 7, place % 4, "noise")
+    index = torch.arange(len(x))
+    dataset = Dataset("noise", tuple("abcd"), tuple("0123456"), x, index % 7, index % 4, "noise")
     protocol = Protocol(steps=options.steps, batch=32, lr=1e-3, precision="float32")
     task = Task("noise", RowsInMemory(dataset), NET, "none", protocol, options.size)
     settings = tuple(sorted(format_settings(build("agg")).items()))

@@ -65,7 +65,7 @@ from seqdg.training.step import CapturedStep  # noqa: E402
 from seqdg.training.trainer import _Run  # noqa: E402
 
 ALL = "agg,mldg,fo-mldg,s-mldg,fo-s-mldg,ffo-s-mldg,undo-bias,s-undo-bias,ensemble,dann,crossgrad,metareg,mmd-aae"
-PLACES: dict[str, list[tuple[Any, str]]] = {  # a phase is what these functions do
+TIMED: dict[str, list[tuple[Any, str]]] = {  # a phase is what these functions do
     "reading the data": [(RowsOnDisk, "load")],
     "planning": [(Benchmark, "plan")],
     "timing each algorithm": [(seqdg.bench.running, "time_groups")],
@@ -224,8 +224,8 @@ def main() -> None:
     device = choose_device(options.device)
     waits = device == "cuda" and not options.flow
     clock = Clock(torch.cuda.synchronize if waits else lambda: None)
-    for phase, places in PLACES.items():
-        for owner, name in places:
+    for phase, functions in TIMED.items():
+        for owner, name in functions:
             clock.watch(phase, owner, name)
     with clock.count("starting the device"):
         torch.zeros(1, device=device)
@@ -243,7 +243,7 @@ def main() -> None:
     print(table)
     where = torch.cuda.get_device_name() if device == "cuda" else "CPU"
     print(f"\n{count} trials on {where}, torch {torch.__version__}: {total:.2f} s")
-    seconds = {"imports": imported - BEGAN, "starting the device": 0.0, **dict.fromkeys(PLACES, 0.0), **clock.seconds}
+    seconds = {"imports": imported - BEGAN, "starting the device": 0.0, **dict.fromkeys(TIMED, 0.0), **clock.seconds}
     for phase, spent in seconds.items():
         times = f"{clock.times[phase]:6d} x" if clock.times[phase] else ""
         print(f"  {phase:26} {spent:9.3f} s  {100 * spent / total:5.1f} %  {times}")

@@ -35,14 +35,16 @@ def on_files(files: Files, config: Any) -> Files:
     files.append(File.generated(config, "commands.md", content=_describe_commands()))
     linked = {found for source in pages.values() for found in _list_sources(source)}
     for path in sorted(linked):
-        files.append(File.generated(config, _place_source(path), content=_show_source(path)))
+        files.append(File.generated(config, _name_source(path), content=_show_source(path)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Let links lead to where their targets are on the site."""
     here = page.file.src_uri
-    source = next((name for name, place in OUTSIDE.items() if place == here and here != "index.md"), f"docs/{here}")
+    source = next(
+        (name for name, page_path in OUTSIDE.items() if page_path == here and here != "index.md"), f"docs/{here}"
+    )
     if here == "changelog.md":  # it stands alone
         page.meta["hide"] = ["navigation"]
     if re.fullmatch(r"results/[^/]+/tables/[^/]+", here):
@@ -93,8 +95,8 @@ def _follow(found: re.Match[str], source: str, here: str) -> str:
     path = _resolve(target, source)
     if path is None or here.startswith("source/"):
         return found[0]
-    place = _find_page(path)
-    return f"{before}{os.path.relpath(place, posixpath.dirname(here) or '.')}{anchor}{after}"
+    goal = _find_page(path)
+    return f"{before}{os.path.relpath(goal, posixpath.dirname(here) or '.')}{anchor}{after}"
 
 
 def _resolve(target: str, source: str) -> str | None:
@@ -108,10 +110,10 @@ def _find_page(path: str) -> str:
         return OUTSIDE[path]
     if (ROOT / path).is_dir() and (ROOT / path / "README.md").exists():
         path = f"{path}/README.md"
-    return path.removeprefix("docs/") if path.startswith("docs/") else _place_source(path)
+    return path.removeprefix("docs/") if path.startswith("docs/") else _name_source(path)
 
 
-def _place_source(path: str) -> str:
+def _name_source(path: str) -> str:
     return f"source/{path}.md"
 
 
@@ -123,10 +125,10 @@ def _list_sources(source: str) -> set[str]:
 
 
 def _show_source(path: str) -> str:
-    place = ROOT / path
-    if place.is_dir():
-        names = sorted(p.name for p in place.iterdir() if not p.name.startswith(("_", ".")))
+    file = ROOT / path
+    if file.is_dir():
+        names = sorted(p.name for p in file.iterdir() if not p.name.startswith(("_", ".")))
         return f"{UNSEARCHED}# {path}\n\n" + "".join(f"- `{name}`\n" for name in names)
-    text = place.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
     fence = "`" * 5
     return f"{UNSEARCHED}# {path}\n\n{fence}{LANGUAGES.get(place.suffix, 'text')}\n{text.rstrip()}\n{fence}\n"
