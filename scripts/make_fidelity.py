@@ -129,7 +129,7 @@ def link(path: str) -> str:
 
 
 def show_items(items: list[dict[str, Any]]) -> str:
-    rows = [[i["place"], i["ours"], ", ".join(map(link, i.get("where", []))), i.get("differs", "")] for i in items]
+    rows = [[i["location"], i["ours"], ", ".join(map(link, i.get("where", []))), i.get("differs", "")] for i in items]
     return make_table(["in the paper", "what we do", "where", "what differs"], rows)
 
 

@@ -131,4 +131,4 @@ def _show_source(path: str) -> str:
         return f"{UNSEARCHED}# {path}\n\n" + "".join(f"- `{name}`\n" for name in names)
     text = file.read_text(encoding="utf-8")
     fence = "`" * 5
-    return f"{UNSEARCHED}# {path}\n\n{fence}{LANGUAGES.get(place.suffix, 'text')}\n{text.rstrip()}\n{fence}\n"
+    return f"{UNSEARCHED}# {path}\n\n{fence}{LANGUAGES.get(file.suffix, 'text')}\n{text.rstrip()}\n{fence}\n"

@@ -63,7 +63,7 @@ class Panic(BaseException):
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "No space left on device. Make room, and run the command"),
         (
             OSError(errno.EROFS, os.strerror(errno.EROFS), "a.svg"),
-            "Read-only file system (a.svg). Choose another place",
+            "Read-only file system (a.svg). Choose another folder",
         ),
         (RuntimeError("shared memory </torch_1>: Too many open files (24)"), "Too many open files. Allow more of them"),
         (Panic('Os { code: 24, message: "Too many open files" }'), "Too many open files. Allow more of them (ulimit"),

@@ -24,7 +24,7 @@ from seqdg.results import CRITERIA
 
 # Checks of scikit-learn that do not pass, by name, each with the reason. (One skips itself: that of array libraries
 # other than numpy, which needs the variable SCIPY_ARRAY_API. Columns in another order than in the fit are not an error
-# here but mended by name; `check_estimator` does not look at that.)
+# here but fixed by name; `check_estimator` does not look at that.)
 WEIGHTS = "Minibatches are drawn at random: a weight is a repeated row on average, or where a step sees all rows."
 EXEMPT: dict[str, str] = {
     "check_sample_weight_equivalence_on_dense_data": WEIGHTS,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from seqdg.paper.line import PLACES, compute, find_rise, trace_line
+from seqdg.paper.line import POSITIONS, compute, find_rise, trace_line
 
 
 def test_the_ends_of_the_line_are_the_last_weights_and_their_average(dataset, study):
@@ -14,7 +14,7 @@ def test_the_ends_of_the_line_are_the_last_weights_and_their_average(dataset, st
     stack = made.build_stack("agg+sma")
     state = stack.advance(stack.start(), 12)
     curve = compute(made)["curves"]["agg+sma"]
-    assert curve["at"] == list(PLACES)
+    assert curve["at"] == list(POSITIONS)
     for view, place in ((0, 0.0), (1, 1.0)):
         weights = stack.deploy(state, view)
         losses = []
@@ -30,13 +30,13 @@ def test_the_ends_of_the_line_are_the_last_weights_and_their_average(dataset, st
 def test_a_line_from_weights_to_themselves_is_flat(dataset, study):
     stack = study(dataset(), ["agg"], steps=3).build_stack("agg")
     weights = stack.deploy(stack.start())
-    curve = trace_line(stack, weights, weights, PLACES)
-    assert curve["source"] == pytest.approx([curve["source"][0]] * len(PLACES), rel=1e-5)
+    curve = trace_line(stack, weights, weights, POSITIONS)
+    assert curve["source"] == pytest.approx([curve["source"][0]] * len(POSITIONS), rel=1e-5)
     assert find_rise(curve) == pytest.approx((0.0, 0.0), abs=1e-5)
 
 
 def test_the_rise_of_a_parabola_is_a_quarter_of_its_curvature():
-    curve = {"at": list(PLACES), "source": [3.0 * (t - 0.7) ** 2 + 1.0 for t in PLACES]}
+    curve = {"at": list(POSITIONS), "source": [3.0 * (t - 0.7) ** 2 + 1.0 for t in POSITIONS]}
     assert find_rise(curve) == pytest.approx((0.75, 0.75))
 
 
@@ -60,5 +60,5 @@ def test_averages_of_two_algorithms_are_joined_by_a_line(dataset, study):
     names = ["agg", "fo-s-mldg"]
     numbers = compute(study(dataset(), names, steps=8, settings=[f"{name}.precision=float64" for name in names]))
     line = numbers["between"]["fo-s-mldg"]
-    ends = [numbers["curves"][name]["source"][PLACES.index(1.0)] for name in names]
+    ends = [numbers["curves"][name]["source"][POSITIONS.index(1.0)] for name in names]
     assert [line["source"][0], line["source"][-1]] == pytest.approx(ends, rel=1e-9)

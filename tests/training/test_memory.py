@@ -138,7 +138,7 @@ def test_the_losses_that_are_heard_are_of_the_weights_as_they_are(dataset):
 
     @dataclass(frozen=True)
     class Listens(Algorithm):
-        """Notes what it hears."""
+        """Notes what it is told."""
 
         def memory(self, net, params, sources):
             return {"last": params["0.bias"].new_zeros(sources)}

@@ -66,8 +66,8 @@ def check_repeated(words: list[str]) -> None:
             raise base.UsageError(f"{option} is given {times} times. Give it once, with commas: {option} A,B.")
 
 
-ROOM, PLACE, FILES = "Make room", "Choose another place", "Allow more of them (ulimit -n 1024)"
-LIMITS = {errno.ENOSPC: ROOM, errno.EDQUOT: ROOM, errno.EROFS: PLACE, errno.EMFILE: FILES, errno.ENFILE: FILES}
+ROOM, FOLDER, FILES = "Make room", "Choose another folder", "Allow more of them (ulimit -n 1024)"
+LIMITS = {errno.ENOSPC: ROOM, errno.EDQUOT: ROOM, errno.EROFS: FOLDER, errno.EMFILE: FILES, errno.ENFILE: FILES}
 
 
 def main() -> None:

@@ -95,7 +95,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class DataSpec:
-    """The place of a data set below the root folder, and how to read it.
+    """Where a data set lies below the root folder, and how to read it.
 
     Only `name` is needed. What is left out is inferred from the files, or not checked.
     """

@@ -65,7 +65,7 @@ class Frame:
         return np.arange(len(self)) if self.from_rows is None else self.from_rows
 
     def take(self, rows: Any) -> Frame:
-        """Return some rows, by place."""
+        """Return the rows at these indices."""
         return replace(self, columns=tuple(column[rows] for column in self.columns), from_rows=self.row_numbers[rows])
 
     def without(self, names: Iterable[str]) -> Frame:

@@ -108,11 +108,11 @@ class FolderContainer:
         """Add a file if it is there. Return whether it may be: a list is from elsewhere, and may name anything."""
         if not name:  # which is said of the list
             return True
-        root, place = (Path(os.path.normpath(path.absolute())) for path in (self.path, self.path / name))
-        if root not in place.parents:
+        root, target = (Path(os.path.normpath(path.absolute())) for path in (self.path, self.path / name))
+        if root not in target.parents:
             return False
         with suppress(OSError, ValueError):
-            known = place.stat()
+            known = target.stat()
             if not stat.S_ISREG(known.st_mode):
                 return False
             self._add(name, known)

@@ -1,7 +1,7 @@
 """Columns of numbers on one scale: the median fills missing values, and then one of
 
 - `standard`: (value - mean) / deviation, within LIMIT deviations;
-- `quantile`: the normal score of the value's place among the values seen, linear between KNOTS quantiles and constant
+- `quantile`: the normal score of the value's rank among the values seen, linear between KNOTS quantiles and constant
   beyond the first and the last, so that neither the shape of a column nor values far away matter;
 - `open`: as `standard`, but what is missing stays NaN, for trees that learn where it goes.
 
@@ -162,7 +162,7 @@ def _find_quantiles(x: Tensor, share: Tensor) -> Tensor:
 
 def _score_quantiles(quantiles: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
     """Return knots and their normal scores. Where several quantiles are the same value, it is one knot, whose score is
-    that of the middle of their shares; the last knot is repeated in the places that are left."""
+    that of the middle of their shares; the last knot is repeated for those that are left."""
     knots, which, count = torch.unique_consecutive(quantiles, return_inverse=True, return_counts=True)
     middle = torch.zeros_like(knots).index_add_(0, which, share) / count
     scores = torch.special.ndtri(middle.clamp(TAIL, 1 - TAIL))

@@ -197,7 +197,7 @@ class Pool(Function):
 
 
 class _ByPlaces(Function):
-    """A linear map that the places of the largest numbers of windows define; each of two is the other's gradient."""
+    """A linear map that the positions of the largest numbers of windows define; each of two is the other's gradient."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -220,7 +220,7 @@ class PutBack(_ByPlaces):
 
 
 class Take(_ByPlaces):
-    """Take the number at the place of the largest of each window."""
+    """Take the number at the position of the largest of each window."""
 
     @staticmethod
     def forward(t: Tensor, positions: Tensor, form: tuple[Any, Any], window: tuple[Any, ...]) -> Tensor:

@@ -65,7 +65,7 @@ def _load_weights(w, c, channels, SIZE: tl.constexpr):
 def _load_inputs(x, at, inside, z, u, stop, height, width, top, channels, SIZE: tl.constexpr, STRIDE: tl.constexpr):
     """Load the rows of the input that come with u, unless it is `stop` or later, at columns z, z + 1, ...
 
-    at: place of row 0 at column z.
+    at: position of row 0 at column z.
     """
     values = ()
     for b in tl.static_range(STRIDE):
@@ -81,7 +81,7 @@ def _load_inputs(x, at, inside, z, u, stop, height, width, top, channels, SIZE: 
 def _load_gradients(g, at, inside, o, u, stop, along, channels, REACH: tl.constexpr):
     """Load row u of the gradient, unless it is `stop` or later, at columns o, o - 1, ...
 
-    at: place of row 0 at column o.
+    at: position of row 0 at column o.
     """
     values = ()
     long = tl.where((u >= 0) & (u < stop), along, 0)  # columns that exist
@@ -95,7 +95,7 @@ def _load_gradients(g, at, inside, o, u, stop, along, channels, REACH: tl.conste
 def _locate_inputs(to, inside, z, u, first, height, width, top, channels, b, a, STRIDE: tl.constexpr):
     """Locate row b and column a of the inputs that come with u, unless it is before `first`: where, and which exist.
 
-    to: place of row 0 at column z.
+    to: position of row 0 at column z.
     """
     y = u * STRIDE + b - top
     long = tl.where((u >= first) & (y >= 0) & (y < height), width, 0)  # columns that exist
@@ -351,7 +351,7 @@ def pool_kernel(
     x, out, positions, rows, height, width, down, along, channels, SIZE: tl.constexpr, STRIDE: tl.constexpr,
     PADDING: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Store the largest number of each of `rows` windows, `down` x `along` of an image, and its place.
+    """Store the largest number of each of `rows` windows, `down` x `along` of an image, and its position.
 
     As in torch, the first of equals counts, and the last NaN if there is one.
     """
@@ -405,7 +405,7 @@ def pool_back_kernel(
 
 
 def pool(x: Tensor, window: Window) -> tuple[Tensor, Tensor]:
-    """Return the largest number of every window, and its place in the window (a byte)."""
+    """Return the largest number of every window, and its position in the window (a byte)."""
     images, channels, height, width = x.shape
     down, along = window.count(height), window.count(width)
     out, positions = (make_images((images, channels, down, along), dtype, x) for dtype in (x.dtype, torch.uint8))

@@ -18,7 +18,7 @@ PointFunction = Callable[[Tensor], Tensor]  # h (row, channel, ...) to what pass
 
 
 class Point(nn.Module):
-    """A named place between two layers."""
+    """A named point between two layers."""
 
     def __init__(self, name: str) -> None:
         super().__init__()

@@ -58,8 +58,10 @@ def _state_findings(sheet: report.Sheet) -> list[str]:
     for name in sheet.columns:
         cell = sheet.cell(AVERAGE, name)
         if name != "ensemble" and cell is not None and cell.mean is not None:
-            gap = cell.mean - base.mean
-            sentences.append(f"{name} is {abs(gap):.1f} points {'above' if gap >= 0 else 'below'} the naive ensemble.")
+            lead = cell.mean - base.mean
+            sentences.append(
+                f"{name} is {abs(lead):.1f} points {'above' if lead >= 0 else 'below'} the naive ensemble."
+            )
     return sentences
 
 

@@ -19,7 +19,7 @@ from seqdg.paper.study import Numbers, Refused, Study, analyze_each, is_one_net,
 from seqdg.training import Stack
 
 MOST = 256  # rows of each source, and of the held-out domain four times as many
-PLACES = tuple(round(-0.5 + 0.1 * i, 1) for i in range(21))  # on the line: 0 the last weights, 1 their average
+POSITIONS = tuple(round(-0.5 + 0.1 * i, 1) for i in range(21))  # on the line: 0 the last weights, 1 their average
 
 
 def compute(study: Study) -> Numbers:
@@ -43,13 +43,13 @@ def compute(study: Study) -> Numbers:
         ends[name] = stack, average
         squares = [(average[n] - last[n]).square().flatten(1).sum(1) for n in stack.net.names]
         distance = torch.stack(squares).sum(0).sqrt()
-        return {**trace_line(stack, last, average, PLACES), "distance": float(distance.mean())}
+        return {**trace_line(stack, last, average, POSITIONS), "distance": float(distance.mean())}
 
     curves, refused = analyze_each(study, trace)
     between: Numbers = {}
     if curves:
         first, *others = curves
-        inside = [t for t in PLACES if 0 <= t <= 1]
+        inside = [t for t in POSITIONS if 0 <= t <= 1]
         between = {name: trace_line(ends[name][0], ends[first][1], ends[name][1], inside) for name in others}
     return {"curves": curves, "between": between, "refused": refused}
 

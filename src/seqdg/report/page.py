@@ -297,13 +297,13 @@ def _describe_test(x: results.PairedDifference, sheet: Sheet) -> str:
     if x.difference is None:
         return f"There is no pair of trials to compare {x.algorithm} with {x.baseline}."
     digits, unit = sheet.unit.digits, f" {sheet.unit.points}" if sheet.unit.points else ""
-    gap = f"{abs(x.difference):.{digits}f}{unit} {'above' if x.difference > 0 else 'below'} {x.baseline}"
+    lead = f"{abs(x.difference):.{digits}f}{unit} {'above' if x.difference > 0 else 'below'} {x.baseline}"
     ends = f", 95 % confidence interval {x.low:+.{digits}f} to {x.high:+.{digits}f}" if x.low is not None else ""
     p = _describe_chance(x, len(sheet.paired))
     if x.distinguishable:
         wins = results.describe_wins(x)
-        return f"Yes, on these data and domains: {x.algorithm} is {gap} over {x.pairs} pairs{ends}{p}; {wins}."
-    return f"That cannot be said: {x.algorithm} is {x.verdict} ({gap} over {x.pairs} pairs{ends}{p})."
+        return f"Yes, on these data and domains: {x.algorithm} is {lead} over {x.pairs} pairs{ends}{p}; {wins}."
+    return f"That cannot be said: {x.algorithm} is {x.verdict} ({lead} over {x.pairs} pairs{ends}{p})."
 
 
 def _describe_chance(x: results.PairedDifference, tests: int) -> str:

@@ -75,19 +75,21 @@ def load_tables(source: str = "paper") -> dict[str, PublishedTable]:
     come first."""
     tables = {}
     for name, table in _read_content(source)["tables"].items():
-        rest = {k: v for k, v in table.items() if k not in ("place", "title", "columns", "rows", "unprinted", "partly")}
+        rest = {
+            k: v for k, v in table.items() if k not in ("location", "title", "columns", "rows", "unprinted", "partly")
+        }
         hidden, others = table.get("unprinted", {}), {**table.get("partly", {}), **table.get("unprinted", {})}
         values = {(r, c): v for r, line in table["rows"].items() for c, v in zip(table["columns"], line, strict=True)}
         values |= {(r, c): number for c, line in others.items() for r, number in line.items() if r in table["rows"]}
         tables[name] = PublishedTable(
             name=name,
-            location=table["place"],
+            location=table["location"],
             title=table["title"],
             columns=(*table["columns"], *others),
             rows=tuple(table["rows"]),
             values=values,
             protocol={**_read_content(source).get("protocol", {}), **rest},
-            unprinted={column: other["place"] for column, other in hidden.items()},
+            unprinted={column: other["status"] for column, other in hidden.items()},
         )
     return tables
 

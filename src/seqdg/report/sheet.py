@@ -257,7 +257,7 @@ def list_differences(tests: Sequence[results.PairedDifference], digits: int) -> 
     rows = []
     for x in tests:
         ends = "-" if x.low is None else f"{x.low:+.{digits}f} to {x.high:+.{digits}f}"
-        gap = "-" if x.difference is None else f"{x.difference:+.{digits}f}"
+        difference = "-" if x.difference is None else f"{x.difference:+.{digits}f}"
         p = "-" if x.p_holm is None else "<0.001" if x.p_holm < 0.001 else f"{x.p_holm:.3f}"
-        rows.append([x.algorithm, gap, ends, p, str(x.pairs), f"{x.better_on} of {x.domains}", x.verdict])
+        rows.append([x.algorithm, difference, ends, p, str(x.pairs), f"{x.better_on} of {x.domains}", x.verdict])
     return rows

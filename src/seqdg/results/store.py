@@ -189,7 +189,7 @@ class Store(RecordSource):
                     rows = iter(facts := list(rows))
                     sums = _read_sums({row[0]: row[1] for row in facts if len(row) == 2})
                 for row in rows:
-                    # By place: the name of a column may be what changed.
+                    # By position: the name of a column may be what changed.
                     record = dict(zip(_COLUMNS, row, strict=False))
                     if _is_whole(record) if table == "trials" else _has_sum(table, row, sums):
                         values = ", ".join("?" * len(row))

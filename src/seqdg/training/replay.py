@@ -37,7 +37,7 @@ COPIES = {aten.clone.default, private.COPY_TO_TYPE}
 PRODUCTS = {aten.mul.Scalar, aten.mul.Tensor}
 
 Tensors = Callable[..., Any]  # from nested tensors to nested tensors
-Place = tuple[Any, Any]  # a list or dictionary of arguments, and where in it
+Slot = tuple[Any, Any]  # a list or dictionary of arguments, and where in it
 
 
 class Form(NamedTuple):
@@ -49,7 +49,7 @@ class Form(NamedTuple):
 
     @property
     def is_dense(self) -> bool:
-        """Whether every number has a place of its own, without gaps."""
+        """Whether every number has memory of its own, and nothing lies between them."""
         reach = sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True))
         return 0 in self.shape or reach + 1 == prod(self.shape)
 
@@ -246,12 +246,12 @@ class Program:
 
 
 class Call(NamedTuple):
-    """One operation. takers: places among the arguments of others, and among the results, for what it returns."""
+    """One operation. takers: slots among the arguments of others, and among the results, for what it returns."""
 
     function: Callable[..., Any]
     args: list[Any]
     kwargs: dict[str, Any]
-    takers: list[Place]
+    takers: list[Slot]
 
     def run(self) -> Any:
         value = self.function(*self.args, **self.kwargs)
@@ -266,7 +266,7 @@ class Prepared:
 
     inputs: list[Tensor]  # of the last run
     forms: list[Form]  # of the inputs
-    takers: list[list[Place]]  # of each input
+    takers: list[list[Slot]]  # of each input
     views: list[list[Call]]  # of each input: they stay as long as it is the same tensor
     calls: list[Call]
     results: list[Any]
@@ -290,7 +290,7 @@ class Prepared:
         return list(self.results)
 
 
-# Where the value of a node lies: at the same place in every run; in an input; or elsewhere in every run.
+# Where the value of a node lies: at the same address in every run; in an input; or elsewhere in every run.
 FIXED, BOUND, NEW = range(3)
 
 
@@ -301,7 +301,7 @@ class _Preparation:
         self.program, self.inputs = program, list(inputs)
         self.value: dict[Node, Any] = {**dict(zip(program.inputs, inputs, strict=True)), **program.constants}
         self.kind = dict.fromkeys(program.inputs, BOUND) | dict.fromkeys(program.constants, FIXED)
-        self.takers: dict[Node, list[Place]] = {n: [] for n in program.inputs}
+        self.takers: dict[Node, list[Slot]] = {n: [] for n in program.inputs}
         self.views: dict[Node, list[Call]] = {n: [] for n in program.inputs}
         self.calls: list[Call] = []
         self.once: set[Node] = set()  # depend on no number
@@ -401,7 +401,7 @@ class _Preparation:
         return None
 
     def _fill(self, holder: Any) -> Any:
-        """Put values in the places of nodes, now and whenever they are other tensors."""
+        """Put values in the slots of nodes, now and whenever they are other tensors."""
         for key, value in holder.items() if isinstance(holder, dict) else enumerate(holder):
             if isinstance(value, list | tuple):
                 holder[key] = self._fill(list(value))
