@@ -320,8 +320,8 @@ def _note_classes_alone(data: Dataset) -> list[str]:
         counts = {c: int((y == c).sum()) for c in sorted(set(y.tolist()) - others)}
         alone.setdefault(d, []).extend(f"'{data.classes[c]}' ({count_things(n, 'row')})" for c, n in counts.items())
     return [
-        f"Only {d} has the {'class' if len(names) == 1 else 'classes'} {list_some(names)}: with {d} held out, no source "
-        "has it, and its rows count as errors in every score on that domain. The final model learns all classes."
+        f"Only {d} has the {'class' if len(names) == 1 else 'classes'} {list_some(names)}: with {d} held out, no "
+        "source has it, and its rows count as errors in every score on that domain. The final model learns all classes."
         for d, names in alone.items()
         if names
     ]
