@@ -27,6 +27,7 @@ def fit(
     choose: bool = False,
     algorithm: str | None = None,
     candidates: str | None = None,
+    single: bool = False,
     settings: options.Settings = None,
     search: int = 1,
     sampler: str = "random",
@@ -34,7 +35,7 @@ def fit(
     nested: bool | None = None,
     loss: str = "squared",
     criterion: str | None = None,
-    seeds: int = 3,
+    seeds: int | None = None,
     steps: str = "auto",
     domains_per_step: str = "auto",
     lr: float = 0.003,
@@ -59,19 +60,23 @@ def fit(
 ) -> None:
     """Train a model on your own domains, and estimate how well it will do on a new one.
 
-        seqdg fit patients.csv --label ill --domain hospital --choose --out model
+        seqdg fit patients.csv --label ill --domain hospital --out model
 
-    The model is a directory: `seqdg predict`, `seqdg export` and `seqdg show` read it. Interrupt it whenever you like:
-    the same command goes on where it stopped, to the same model.
+    Of a table, a few candidates (a linear model, gradient boosting, a forest, a neural network) are compared and
+    combined in a weighted ensemble; with --choose, all usual ones. The model is a directory: `seqdg predict`, `seqdg
+    export` and `seqdg show` read it. Interrupt it whenever you like: the same command goes on where it stopped, to the
+    same model.
 
     Parameters
     ----------
     out : MODEL
         Directory to save the model in.
     choose
-        Compare candidates and use the best.
+        Compare all usual candidates, or --candidates, and combine them.
     algorithm
-        The algorithm to train, without --choose.  [default: fo-s-mldg+ema; of numbers agg+ema]
+        Train this algorithm alone.  [default for images: fo-s-mldg+ema; for numbers from them: agg+ema]
+    single
+        Keep the one candidate that --select chooses, in place of the ensemble.
     candidates : A,B
         What --choose compares beside agg: algorithms (fo-s-mldg+ema) and learners (logistic, svc). `seqdg list
         algorithms` shows all.  [default: eleven of both kinds]
@@ -89,7 +94,7 @@ def fit(
     criterion : CRITERIA
         The metric by which steps, settings and the algorithm are chosen. [default: accuracy; of numbers, rmse]
     seeds
-        Trials of every candidate and held-out domain.
+        Trials of every candidate and held-out domain.  [default: 3; of the few candidates without --choose, 1]
     steps : N|auto
         Training steps. auto: as many as meet all rows three times, 500 to 5000.
     domains_per_step : N|auto
@@ -117,16 +122,17 @@ def fit(
     workers
         Processes that --choose trains in. Default: one per core.
     minutes
-        About how long --choose may take. It tries the cheapest candidates first, on at most 20,000 rows, says what
-        it left out, and fits the winner on all rows.
+        About how long it may all take. The cheapest candidates are tried first, on at most 20,000 rows; the output
+        says what was left out; the winner is fitted on all rows, the heaviest members of an ensemble first.
     runs : DIR
         Keep what is trained for the comparison in DIR. Default: in MODEL.partial, until the model is saved.
     seed
         Random seed. The same seed gives the same model.
     """
-    _check_choice(choose, algorithm, candidates, search, select, minutes)
+    _check_choice(choose, algorithm, candidates, search, select, minutes, single, estimate)
     estimator.check_destination(out, force)
     rows, names = table.read(file), options.split_names(candidates)
+    compares = choose or (algorithm is None and isinstance(rows.x, datasets.Frame))
     announcement = Announcement(rows, minutes)
     note_task(rows, table.task, str(table.label))
     template = _make_template(
@@ -135,18 +141,21 @@ def fit(
         domains_per_step=_parse_count("--domains-per-step", domains_per_step), image_size=image_size,
         members=_parse_count("--members", members), device=device, random_state=seed,
     )  # fmt: skip
-    estimator.check_saving(names or ([] if choose else [algorithm or str(template.algorithm)]))
+    if single or not compares:
+        estimator.check_saving(names or ([] if choose else [algorithm or str(template.algorithm)]))
     partial = runs or out.with_name(f"{out.name}.partial")
+    few = compares and not choose
     how: dict[str, Any] = {
-        "seeds": seeds, "workers": workers, "executor": executor, "address": address, "runs": partial,
-        "on_message": announcement.add, "sample_weight": rows.weight,
+        "seeds": (1 if few else 3) if seeds is None else seeds, "workers": workers, "executor": executor,
+        "address": address, "runs": partial, "on_message": announcement.add, "sample_weight": rows.weight,
     }  # fmt: skip
     notes = announcement.notes
     with explain_interruption(partial, "training"):
-        if choose:
+        if compares and (not few or len(set(rows.domains)) > 1):
+            names = list(comparing.list_quick(rows.is_regression)) if few else names
             comparison = _compare(
                 announcement, rows, template, names, settings or (), search=search, sampler=sampler, select=select,
-                nested=nested, minutes=minutes, **how,
+                nested=nested, minutes=minutes, ensemble=not single, **({"baseline": None} if few else {}), **how,
             )  # fmt: skip
             typer.echo(str(comparison), nl=False)
             model, notes = comparison.estimator, [*notes, *comparison.notes]
@@ -193,9 +202,22 @@ def _make_template(
 
 
 def _check_choice(
-    choose: bool, algorithm: str | None, candidates: str | None, search: int, select: str, minutes: float | None
+    choose: bool,
+    algorithm: str | None,
+    candidates: str | None,
+    search: int,
+    select: str,
+    minutes: float | None,
+    single: bool,
+    estimate: bool,
 ) -> None:
     """Refuse options that would have no effect."""
+    if algorithm is not None and single:
+        raise base.UsageError("--single keeps one of several candidates, and --algorithm names one: leave it out.")
+    if algorithm is not None and minutes is not None and not choose:
+        raise base.UsageError("--minutes is how long a comparison may take, and --algorithm names one: leave it out.")
+    if algorithm is None and not estimate:
+        raise base.UsageError("--no-estimate holds out no domain, and then nothing can be compared: add --algorithm.")
     if choose and algorithm is not None:
         raise base.UsageError(
             "--choose looks for the algorithm by itself: leave out --algorithm, or name those to choose from with "
@@ -204,8 +226,7 @@ def _check_choice(
     refusals = {
         "--candidates are those to choose from: add --choose, or give one as --algorithm.": candidates is not None,
         "--search makes candidates to choose from: add --choose.": search != 1,
-        "--select says how to choose: add --choose.": select != SELECT,
-        "--minutes is how long --choose may take: add --choose.": minutes is not None,
+        "--select says how to choose: add --choose.": select != SELECT and not single,
     }
     for sentence, has_no_effect in refusals.items():
         if has_no_effect and not choose:
@@ -332,7 +353,7 @@ def predict(
 def show(model: Path, /, as_json: options.AsJson = False) -> None:
     """Show a model's card: what it was trained on, how it was chosen, what to expect, and which versions made it."""
     description = estimator.read_description(model)
-    if description.get("net") is not None or "learner" in description:
+    if description.get("net") is not None or "learner" in description or "ensemble" in description:
         estimator.read_model(model)  # which checks that the weights are complete and unchanged
     text = json.dumps(description, indent=1) if as_json else estimator.render_card(description)
     typer.echo(text, nl=as_json)

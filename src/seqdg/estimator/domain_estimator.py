@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -20,10 +21,18 @@ from seqdg.base import UsageError, choose_device, list_some
 from seqdg.bench import FittedEstimator, list_learners
 from seqdg.core import Algorithm
 from seqdg.data import Frame, count_present
-from seqdg.estimator.fitting import fit_model
-from seqdg.estimator.model import ArrayModel, Model, read_model, write_model
+from seqdg.estimator.fitting import fit_ensemble, fit_model
+from seqdg.estimator.model import ArrayModel, EnsembleModel, Model, read_model, write_model
 from seqdg.estimator.model_inputs import TableInput
-from seqdg.estimator.recipe import Recipe, adapt_recipe, draw_seed, make_recipe, read_parameters
+from seqdg.estimator.recipe import (
+    Member,
+    Recipe,
+    WeightedEnsemble,
+    adapt_recipe,
+    draw_seed,
+    make_recipe,
+    read_parameters,
+)
 from seqdg.estimator.user_data import (
     UserData,
     join_domains,
@@ -45,7 +54,7 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
     is_regressor: ClassVar[bool]
     model_: Model = field(init=False)
 
-    algorithm: str | Algorithm
+    algorithm: str | Algorithm | WeightedEnsemble
     _: KW_ONLY
     settings: dict[str, Any] | None = None
     net: str | NetSpec | nn.Module | None = None
@@ -93,8 +102,9 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         self
         """
         domains = join_domains(domains, groups)
-        recipe = self.make_recipe()
-        user_data = make_user_data(X, y, domains, recipe, sample_weight=sample_weight)
+        members = self._list_members()
+        recipe = members[0][1] if members else self.make_recipe()
+        user_data = make_user_data(X, y, domains, recipe, keep_missing=bool(members), sample_weight=sample_weight)
         if domains is None:
             warnings.warn(
                 "No domains were given, so all rows count as one domain. Pass `domains`, a name for each row such as "
@@ -102,20 +112,41 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
                 UserWarning,
                 stacklevel=2,
             )
-        self._set_model(fit_model(user_data, adapt_recipe(recipe, user_data.dataset)))
+        if members:
+            self._set_model(fit_ensemble(user_data, members))
+        else:
+            self._set_model(fit_model(user_data, adapt_recipe(recipe, user_data.dataset)))
         return self
 
-    def fit_prepared(self, user_data: UserData) -> None:
+    def fit_prepared(self, user_data: UserData, may_fit: Callable[[int], bool] = lambda place: True) -> None:
         """Train on rows that are read already, with missing values of a table left open.
 
         Parameters
         ----------
         user_data : UserData
             The rows, as `compare` reads them once for all trainings.
+        may_fit : callable, optional
+            Whether there is time for another member of an ensemble, by its place.
         """
+        if members := self._list_members():
+            self._set_model(fit_ensemble(user_data, members, may_fit))
+            return
         recipe = self.make_recipe()
         user_data = user_data.scale(recipe.protocol.scaling)
         self._set_model(fit_model(user_data, adapt_recipe(recipe, user_data.dataset)))
+
+    def _list_members(self) -> list[tuple[Member, Recipe]]:
+        """List the members of an ensemble, each with its recipe; none where the algorithm is a single one."""
+        if not isinstance(self.algorithm, WeightedEnsemble):
+            return []
+        common = {**self.get_params(deep=False), "random_state": draw_seed(self.random_state)}
+        members = []
+        for member in self.algorithm.members:
+            settings = None if member.settings is None else dict(member.settings)
+            rate = self.lr if member.lr is None else member.lr
+            own = {"algorithm": member.algorithm, "settings": settings, "lr": rate, "stop": member.stop}
+            members.append((member, make_recipe({**common, **own}, common["random_state"], self.is_regressor)))
+        return members
 
     def save(self, path: str | Path) -> None:
         """Write the model to a directory: model.safetensors, model.json and card.md. Nothing in it is a pickle.
@@ -157,7 +188,9 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         """Return the estimator that a model comes from."""
         parameters = {**read_parameters(model.facts["parameters"]), "net": net, "device": device}
         fitted = model.predict if isinstance(model, ArrayModel) else None
-        if isinstance(fitted, FittedEstimator) and model.name not in list_learners():  # it was the user's own object
+        if isinstance(model, EnsembleModel):
+            parameters["algorithm"] = WeightedEnsemble(tuple(member for _, member in model.members))
+        elif isinstance(fitted, FittedEstimator) and model.name not in list_learners():  # it was the user's own object
             parameters |= {"algorithm": clone(fitted.estimator), "settings": None}
         estimator = cls(**{name: parameters[name] for name in cls._get_param_names() if name in parameters})
         estimator._set_model(model)
@@ -336,7 +369,7 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
     """
 
     is_regressor = False
-    algorithm: str | Algorithm = "fo-s-mldg+ema"
+    algorithm: str | Algorithm | WeightedEnsemble = "fo-s-mldg+ema"
     _: KW_ONLY
     criterion: str = "accuracy"
     calibrate: bool = True
@@ -431,7 +464,7 @@ schedule, warmup, validation, evaluations, stop, members, image_size, augment, d
     """
 
     is_regressor = True
-    algorithm: str | Algorithm = "agg+ema"
+    algorithm: str | Algorithm | WeightedEnsemble = "agg+ema"
     _: KW_ONLY
     criterion: str = "rmse"
     loss: str = "squared"

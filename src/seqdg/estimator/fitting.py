@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -27,13 +27,20 @@ from seqdg.bench import (
 )
 from seqdg.core import Algorithm, count_needed_evaluations, describe_settings
 from seqdg.data import Dataset
-from seqdg.estimator.model import ROWS, ArrayModel, Model, NetModel
+from seqdg.estimator.model import ROWS, ArrayModel, EnsembleModel, Model, NetModel, share_input
 from seqdg.estimator.model_inputs import ImageInput, TableInput
-from seqdg.estimator.recipe import CENTERED, Recipe
+from seqdg.estimator.recipe import CENTERED, WEIGHTED, Member, Recipe, adapt_recipe
 from seqdg.estimator.user_data import UserData
 from seqdg.nets import Net, NetSpec
 from seqdg.results import DONE, Evaluation, select_step
-from seqdg.training import find_number_loss, fit_temperature, gather_rows, list_evaluation_steps, list_versions
+from seqdg.training import (
+    compute_metrics,
+    find_number_loss,
+    fit_temperature,
+    gather_rows,
+    list_evaluation_steps,
+    list_versions,
+)
 
 
 def fit_model(user_data: UserData, recipe: Recipe) -> Model:
@@ -145,6 +152,76 @@ def _calibrate(model: NetModel, dataset: Dataset) -> NetModel:
         None if weight is None else weight[every],
     )
     return replace(model, temperature=float(temperature[0]))
+
+
+def fit_ensemble(
+    user_data: UserData,
+    members: Sequence[tuple[Member, Recipe]],
+    may_fit: Callable[[int], bool] = lambda place: True,
+) -> EnsembleModel:
+    """Train the members of a weighted ensemble on all domains, in their order.
+
+    user_data: with missing values of a table left open.   may_fit: whether there is time for a member, by its place;
+    asked for all but the first. Those that are left out, or that diverge, are named in the model's notes.
+    """
+    scaled: dict[str, UserData] = {}
+    fitted: list[tuple[Model, Member]] = []
+    left_out: list[str] = []
+    for place, (member, recipe) in enumerate(members):
+        if fitted and not may_fit(place):
+            left_out.append(f"{member.name} is not in the ensemble: no time was left to fit it.")
+            continue
+        scaling = recipe.protocol.scaling
+        if scaling not in scaled:
+            scaled[scaling] = user_data.scale(scaling)
+        rows = scaled[scaling]
+        try:
+            fitted.append((fit_model(rows, adapt_recipe(recipe, rows.dataset)), member))
+        except UsageError as error:
+            left_out.append(f"{member.name} is not in the ensemble: {error}")
+    if not fitted:
+        raise UsageError(f"No member of the ensemble could be fitted. {left_out[0]}")
+    total = sum(member.weight for _, member in fitted)
+    kept = tuple((model, replace(member, weight=member.weight / total)) for model, member in fitted)
+    notes = [note for model, _ in kept for note in model.facts["notes"]]
+    about = max((model for model, _ in kept), key=lambda model: isinstance(model, NetModel))  # with all parameters
+    model = EnsembleModel(
+        members=kept,
+        input=share_input(about.input),
+        name=WEIGHTED,
+        classes=user_data.classes,
+        device=about.device,
+    )
+    facts = {
+        **about.facts,
+        "step": 0,
+        "validation": _validate(model, user_data),
+        "parameters": {**about.facts["parameters"], "algorithm": WEIGHTED, "settings": {}, "stop": None},
+        "notes": list(dict.fromkeys([*notes, *left_out])),
+    }
+    together = {"together": model.together} if model.together else {}
+    return replace(model, facts={**{k: v for k, v in facts.items() if k != "together"}, **together})
+
+
+def _validate(model: EnsembleModel, user_data: UserData) -> dict[str, dict[str, float | None]]:
+    """Measure an ensemble on the rows of every domain that no member was trained on."""
+    dataset, measured = user_data.dataset, {}
+    assert dataset.validation is not None
+    for domain in dataset.domains:
+        rows = dataset.rows(domain)
+        rows = rows[dataset.validation[rows]]
+        if not len(rows):
+            continue
+        if user_data.frame is None:
+            inputs = gather_rows(dataset.x, rows, torch.device("cpu"))
+        else:
+            inputs = model.input.read(user_data.frame.take(rows.numpy()))[0]
+        outputs, y = torch.from_numpy(model.predict_rows(inputs))[None], dataset.y[rows][None]
+        weight = None if dataset.weight is None else dataset.weight[rows][None]
+        metrics = compute_metrics(outputs, y, torch.ones_like(y, dtype=torch.bool), weight=weight)
+        values = {name: float(value) for name, value in metrics.items()}
+        measured[domain] = {name: value if math.isfinite(value) else None for name, value in values.items()}
+    return measured
 
 
 def _count_validation(dataset: Dataset) -> dict[str, int]:

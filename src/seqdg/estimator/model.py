@@ -3,7 +3,8 @@
 It holds a net, or what another learner has fitted. On disk it is a directory: `model.safetensors` (weights),
 `model.json` (all else), `card.md` (for people). Nothing in it is a pickle, and nothing in it is executed. model.json
 holds the hash of the weights and one of itself, so that a directory that was cut short or changed is noticed. If a
-learner trained no neural network, the weights are the arrays that it packs.
+learner trained no neural network, the weights are the arrays that it packs. An ensemble has no weights of its own: its
+members are directories like that in `members`, and its model.json holds the hash of each.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -26,6 +27,8 @@ import torch
 from jinja2 import Environment
 from numpy.typing import NDArray
 from safetensors.torch import save
+from scipy.special import softmax
+from sklearn.base import clone
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -44,8 +47,9 @@ from seqdg.bench import (
 )
 from seqdg.core import Algorithm, Sequential, Wrapper, list_algorithms, list_layers, list_wrappers, shorten
 from seqdg.core import build as build_algorithm
-from seqdg.estimator.model_inputs import TOGETHER, Input, rebuild_input
-from seqdg.estimator.recipe import read_settings
+from seqdg.estimator.model_inputs import TOGETHER, Input, RawTableInput, TableInput, rebuild_input
+from seqdg.estimator.recipe import Member, read_settings
+from seqdg.estimator.weighting import calibrate
 from seqdg.nets import Net, NetSpec, build_net, weights
 from seqdg.results import CRITERIA, find_unit
 from seqdg.training import NumberLoss, count_filled, fill_cyclically, pool_outputs, shuffle_order
@@ -53,6 +57,7 @@ from seqdg.training import NumberLoss, count_filled, fill_cyclically, pool_outpu
 ROWS = 4096  # that a learner of no net predicts at once
 FORMAT, SCHEMA = "seqdg-model", 4
 WEIGHTS, TEXT, CARD = "model.safetensors", "model.json", "card.md"
+ENSEMBLE, MEMBERS = "ensemble", "members"  # the list of members in model.json, and their folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +167,50 @@ class NetModel(Model):
         return net, tree.unstack(placed) if self.members > 1 else [placed]
 
 
+@dataclass(frozen=True, kw_only=True)
+class EnsembleModel(Model):
+    """Models of several kinds; the mean of their calibrated probabilities, or of their numbers."""
+
+    members: tuple[tuple[Model, Member], ...]
+
+    @property
+    def together(self) -> int:
+        return max(model.together for model, _ in self.members)
+
+    def predict_rows(self, rows: Tensor) -> NDArray[np.float64]:
+        """Return the logarithm of the mean probability (row, class), or the mean number (row, 1).
+
+        Members that read a table alike share its rows.
+        """
+        total: NDArray[np.float64] = np.zeros((len(rows), self.outputs))
+        inputs: list[tuple[Input, Tensor]] = []
+        for model, member in self.members:
+            known = next((scaled for other, scaled in inputs if _read_alike(other, model.input)), None)
+            if known is None:
+                known = model.input.scale(rows) if isinstance(model.input, TableInput) else rows
+                inputs.append((model.input, known))
+            outputs = model.predict_rows(known)
+            if self.is_regression:
+                total += member.weight * outputs
+            else:
+                total += member.weight * calibrate(softmax(outputs, axis=1), member.temperature)
+        return total if self.is_regression else np.log(total)
+
+
+def _read_alike(one: Input, other: Input) -> bool:
+    """Say whether two inputs of one table scale its numbers alike; other inputs of one model are the same."""
+    pairs = zip(one.tensors.items(), other.tensors.items(), strict=False)
+    alike = len(one.tensors) == len(other.tensors)
+    return alike and all(a == b and torch.equal(s, t) for (a, s), (b, t) in pairs)
+
+
+def share_input(read: Input) -> Input:
+    """Return what reads rows once for all members."""
+    if not isinstance(read, TableInput):
+        return read
+    return RawTableInput(**{f.name: getattr(read, f.name) for f in fields(read)})
+
+
 def predicts_plainly(algorithm: Algorithm) -> bool:
     """Return whether its prediction is the net's own output, so that a model can predict without the algorithm."""
     delegating = {Algorithm.predict, Sequential.predict, Wrapper.predict}
@@ -192,26 +241,46 @@ def check_saving(names: Iterable[str]) -> None:
 def write_model(model: Model, path: Path) -> None:
     """Write all of it or nothing. A model that is there is replaced; anything else that is there is left alone."""
     check_destination(path)
-    tensors, about = _pack(model)
-    inputs = with_prefix(model.input.tensors, "input.")
-    content = save({name: t.clone().contiguous() for name, t in {**tensors, **inputs}.items()})
-    text = _describe(model, about, hashlib.sha256(content).hexdigest())
     try:
         with replace_folder(path) as folder:
-            (folder / WEIGHTS).write_bytes(content)
-            (folder / TEXT).write_text(json.dumps(text, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-            (folder / CARD).write_text(render_card(text), encoding="utf-8")
+            _write_into(folder, model)
     except OSError as error:
         raise UsageError(f"The model cannot be written to {path}: {error.strerror or error}.") from error
+
+
+def _write_into(folder: Path, model: Model) -> str:
+    """Write the files of a model; return the hash of its description."""
+    if isinstance(model, EnsembleModel):
+        about: dict[str, Any] = {ENSEMBLE: []}
+        for i, (one, member) in enumerate(model.members, start=1):
+            place = folder / MEMBERS / str(i)
+            place.mkdir(parents=True)
+            about[ENSEMBLE].append(
+                {
+                    "algorithm": one.name,
+                    "weight": member.weight,
+                    "temperature": member.temperature,
+                    "directory": f"{MEMBERS}/{i}",
+                    "sha256": _write_into(place, one),
+                }
+            )
+    else:
+        tensors, about = _pack(model)
+        inputs = with_prefix(model.input.tensors, "input.")
+        content = save({name: t.clone().contiguous() for name, t in {**tensors, **inputs}.items()})
+        about["weights_sha256"] = hashlib.sha256(content).hexdigest()
+        (folder / WEIGHTS).write_bytes(content)
+    text = _describe(model, about)
+    (folder / TEXT).write_text(json.dumps(text, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / CARD).write_text(render_card(text), encoding="utf-8")
+    return str(text["sha256"])
 
 
 def read_description(path: Path) -> dict[str, Any]:
     """Read and check model.json."""
     if not path.is_dir():
         raise UsageError(f"There is no model directory {path}. Give the one that `seqdg fit --out` or `save` wrote.")
-    for name in (TEXT, WEIGHTS):
-        if not (path / name).is_file():
-            raise UsageError(f"{path} has no {name}: it is no model, or not all of it. Copy it again.")
+    _require_file(path, TEXT)
     try:
         text = json.loads((path / TEXT).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -226,7 +295,14 @@ def read_description(path: Path) -> dict[str, Any]:
             f"reads {SCHEMA}): use that version, or fit the model again."
         )
     _check_hash(path / TEXT, text.get("sha256"), _hash(text))
+    if ENSEMBLE not in text:
+        _require_file(path, WEIGHTS)
     return text
+
+
+def _require_file(path: Path, name: str) -> None:
+    if not (path / name).is_file():
+        raise UsageError(f"{path} has no {name}: it is no model, or not all of it. Copy it again.")
 
 
 def _check_hash(path: Path, saved: Any, digest: str) -> None:
@@ -237,10 +313,43 @@ def _check_hash(path: Path, saved: Any, digest: str) -> None:
 def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu") -> Model:
     """Read a model. net: the user's own module, where the model was trained with one."""
     text = read_description(path)
+    if ENSEMBLE in text:
+        return _read_ensemble(path, text, net, device)
     tensors, digest = weights.read_weights(path / WEIGHTS)
     _check_hash(path / WEIGHTS, text.get("weights_sha256"), digest)
     with refuse_broken(f"{path / TEXT} does not describe a model of seqdg"):
         return _rebuild(path, text, tensors, net, device)
+
+
+def _read_ensemble(path: Path, text: Mapping[str, Any], net: nn.Module | None, device: str) -> EnsembleModel:
+    """Read every member of an ensemble, each of which must be the one that was saved."""
+    members: list[tuple[Model, Member]] = []
+    with refuse_broken(f"{path / TEXT} does not describe a model of seqdg"):
+        for about in text[ENSEMBLE]:
+            place = path / about["directory"]
+            if place.parent != path / MEMBERS or not place.is_dir():
+                raise UsageError(f"{path} has no {about['directory']}: it is not all of the model. Copy it again.")
+            _check_hash(place / TEXT, about["sha256"], read_description(place)["sha256"])
+            model = read_model(place, net, device)
+            members.append((model, make_member(model, about["weight"], about["temperature"])))
+        first = members[0][0]
+        return EnsembleModel(
+            members=tuple(members),
+            input=share_input(first.input),
+            name=text["algorithm"],
+            classes=first.classes,
+            facts=text["facts"],
+            device=device,
+        )
+
+
+def make_member(model: Model, weight: float, temperature: float) -> Member:
+    """Return how a fitted model was trained, as a member of an ensemble."""
+    about = model.facts["parameters"]
+    fitted = model.predict if isinstance(model, ArrayModel) else None
+    if isinstance(fitted, FittedEstimator) and model.name not in list_learners():  # it was the user's own object
+        return Member(clone(fitted.estimator), weight, temperature)
+    return Member(model.name, weight, temperature, read_settings(about), about["lr"], about["stop"])
 
 
 def _rebuild(
@@ -325,7 +434,7 @@ def _find_array_learner(name: str) -> ArrayLearner:
     return learner
 
 
-def _describe(model: Model, about: Mapping[str, Any], digest: str) -> dict[str, Any]:
+def _describe(model: Model, about: Mapping[str, Any]) -> dict[str, Any]:
     text: dict[str, Any] = {
         "format": FORMAT,
         "schema": SCHEMA,
@@ -334,7 +443,6 @@ def _describe(model: Model, about: Mapping[str, Any], digest: str) -> dict[str, 
         "input": model.input.describe(),
         "classes": {"type": model.classes.dtype.kind, "values": model.classes.tolist()},
         "facts": model.facts,
-        "weights_sha256": digest,
     }
     text = json.loads(json.dumps(text))  # tuples are lists, as they will be when read
     return {**text, "sha256": _hash(text)}

@@ -63,6 +63,15 @@ class TableInput:
         """Return the same inputs, but with NaN where a number is missing, and without the limit."""
         return self._read(frame, self.scaling.without_limit)
 
+    def read_raw(self, x: Any) -> tuple[Tensor, list[str]]:
+        """Return the same inputs, but with numbers as they are in the table: what `scale` takes."""
+        return self._read(x if isinstance(x, Frame) else make_frame(x), lambda raw: raw)
+
+    def scale(self, raw: Tensor) -> Tensor:
+        """Return the net's inputs, of inputs that `read_raw` returned."""
+        k = len(self.numeric)
+        return torch.cat([self.scaling.in_blocks(raw[:, :k]), raw[:, k:]], dim=1)
+
     def _read(self, frame: Frame, scale: Callable[[Tensor], Tensor]) -> tuple[Tensor, list[str]]:
         """Put the scaled numbers and an input per category side by side."""
         raw, codes, notes = self.encode(frame)
@@ -194,6 +203,14 @@ def make_missing_error(needed: Sequence[str], columns: Collection[str], owner: s
         + (f" Did you mean {near}?" if near else "")
         + (f" {owner} has: {list_some(columns, MOST_NAMES)}." if columns else "")
     )
+
+
+@dataclass(frozen=True)
+class RawTableInput(TableInput):
+    """Rows of a table with numbers as they are, for several models that scale them each in its own way."""
+
+    def read(self, x: Any) -> tuple[Tensor, list[str]]:
+        return self.read_raw(x)
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,38 @@ WIDTHS_FOR_NUMBERS = ((0, (32,)), (2_000, (64, 32)), *WIDTHS[1:])  # likewise, w
 FEWEST, MOST = 500, 5000  # steps
 PASSES = 3  # how often the steps meet every row
 NETS = 4  # that predict together where they are small, as a table's are; otherwise one does
+WEIGHTED = "weighted-ensemble"
 SOME = 8  # domains that a step meets, of more; of fewer it meets all
+
+
+@dataclass(frozen=True)
+class Member:
+    """One model of a weighted ensemble: how it is trained, and how it counts."""
+
+    algorithm: Any  # a name, or an unfitted estimator
+    weight: float
+    temperature: float = 1.0  # of its probabilities
+    settings: Mapping[str, Any] | None = None
+    lr: float | None = None  # None: that of the estimator
+    stop: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.algorithm if isinstance(self.algorithm, str) else name_estimator(self.algorithm)
+
+
+@dataclass(frozen=True)
+class WeightedEnsemble:
+    """Models of several kinds, whose calibrated probabilities (or numbers) are averaged by their weights.
+
+    `seqdg.compare` makes one; as the `algorithm` of an estimator, its members are fitted to the same rows.
+    """
+
+    members: tuple[Member, ...]
+
+    def __post_init__(self) -> None:
+        if not self.members or any(not member.weight > 0 for member in self.members):
+            raise UsageError("A weighted ensemble has at least one member, each with a weight above 0.")
 
 
 @dataclass(frozen=True)
@@ -297,6 +328,8 @@ def _build_algorithm(algorithm: Any, settings: Any) -> tuple[str, Settings]:
         return name, OwnEstimatorLearner(OwnEstimator(algorithm)).build_settings(name, **settings)
     if isinstance(algorithm, Algorithm):
         return _find_name(algorithm), with_settings(algorithm, settings)
+    if isinstance(algorithm, WeightedEnsemble):
+        raise UsageError("A weighted ensemble is several algorithms, and this works on one: name it.")
     raise UsageError(
         f"algorithm is {algorithm!r}, but it must be a name, such as 'fo-s-mldg', one that seqdg.build gives, or an "
         "estimator of scikit-learn."

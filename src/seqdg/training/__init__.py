@@ -78,6 +78,7 @@ if TYPE_CHECKING:
         name_checkpoint,
         place_tensor,
         read_header,
+        read_predictions,
         run_stack,
         save_step,
         save_weights,

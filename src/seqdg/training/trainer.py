@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -47,13 +47,14 @@ class Saving:
     predictions: bool = False  # save the predictions for held-out rows, at the chosen step and at the last
     digests: bool = True  # put a hash of the deployed weights into each record
     criteria: tuple[str, ...] = ()  # the criteria to measure, beside the losses; empty: all
+    criterion: str = ""  # by which source validation chooses the step that is kept; empty: the usual one
 
     @property
     def checkpoint_facts(self) -> dict[str, str]:
         """What a checkpoint says of files that are saved during training: a run that saves more of them cannot go on
         from it."""
         names = [name for name in ("chosen", "predictions") if getattr(self, name)]
-        return {"keeps": " ".join(names)} if names else {}
+        return {"keeps": " ".join([*names, *filter(None, [self.criterion])])} if names else {}
 
 
 def run_stack(
@@ -152,24 +153,34 @@ class _Run:
         deployed = {view: self.stack.deploy(state, view) for view in views}
         before = time.perf_counter()
         wanted = self.saving.criteria
-        by_view = {v: evaluate_stack(self.stack, state, params, criteria=wanted) for v, params in deployed.items()}
+        keeps = self.saving.files is not None and self.saving.predictions
+        predicted = {v: self.stack.predict_domains(params) for v, params in deployed.items()} if keeps else {}
+        by_view = {
+            v: evaluate_stack(self.stack, state, params, criteria=wanted, predictions=predicted.get(v))
+            for v, params in deployed.items()
+        }
         rows = self.stack.evaluated_rows[0].numel() * len(by_view) / self.stack.members
         self.serving = 1000 * (time.perf_counter() - before) / max(1, rows)
         new = [by_view[o.number][o.trial] for o in self.stack.outcomes]
         evaluations = [[*old, e] for old, e in zip(self.now.evaluations, new, strict=True)]
-        self._keep_step(state, deployed, evaluations)
+        self._keep_step(state, deployed, evaluations, predicted)
         self.now = Snapshot(state, evaluations, self.now.seconds)
         if self.on_evaluation is not None:
             self.on_evaluation(state.step, deployed[views[0]], new, torch.cat(state.losses))
         return deployed
 
-    def _keep_step(self, state: State, deployed: dict[int, Params], evaluations: list[list[Evaluation]]) -> None:
+    def _keep_step(
+        self,
+        state: State,
+        deployed: dict[int, Params],
+        evaluations: list[list[Evaluation]],
+        predicted: Mapping[int, list[DomainPredictions]],
+    ) -> None:
         """Write what is kept of this step before it counts as evaluated: what is interrupted in between is repeated."""
         split, is_last = self.stack.jobs[0].split, self._is_final(state)
 
-        @cache
         def predict(view: int) -> list[DomainPredictions]:
-            return self.stack.predict_domains(deployed[view])[len(split.validation) :][: len(split.test)]
+            return predicted[view][len(split.validation) :][: len(split.test)]
 
         def take(outcome: Outcome) -> Params:
             return copy_to_host(split_trials(self.stack, deployed[outcome.number])[outcome.trial])
@@ -257,15 +268,20 @@ class _Run:
 
 
 def evaluate_stack(
-    stack: Stack, state: State, deployed: Params, pooled: bool = True, criteria: Collection[str] = ()
+    stack: Stack,
+    state: State,
+    deployed: Params,
+    pooled: bool = True,
+    criteria: Collection[str] = (),
+    predictions: Sequence[DomainPredictions] | None = None,
 ) -> list[Evaluation]:
     """Measure every trial on its sources' validation rows, its held-out domains and its validation domains.
 
     pooled: measure a trial as it predicts, members together and calibrated; else every training by itself.
-    criteria: those to measure, beside the losses; none: all.
+    criteria: those to measure, beside the losses; none: all.   predictions: where they are made already.
     """
     split = stack.jobs[0].split
-    predictions = stack.predict_domains(deployed, pooled)
+    predictions = predictions or stack.predict_domains(deployed, pooled)
     return measure_predictions(predictions, len(split.validation), state.step, split.held_out_at_once, criteria)
 
 
@@ -396,10 +412,10 @@ def save_step(
     """
     if saving.files is None or not (saving.chosen or saving.predictions):
         return
-    step, is_best = history[-1].step, is_best_so_far(history)
+    step, is_best = history[-1].step, is_best_so_far(history, saving.criterion)
     if saving.chosen and is_best:
         saving.files.write(f"weights/{view.key}.{CHOSEN}.safetensors", _encode(get_weights(), view, step))
-    if saving.predictions and (is_best or is_last):
+    if saving.predictions and view.description["held_out"] and (is_best or is_last):
         data = _encode(_lay_out_predictions(get_held_out(), i), view, step)
         for name in [CHOSEN] * is_best + [LAST] * is_last:
             saving.files.write(f"predictions/{view.key}.{name}.safetensors", data)
@@ -410,6 +426,16 @@ def _encode(tensors: Params, view: View, step: int) -> bytes:
     about = {"trial": view.key, "step": str(step), "description": json.dumps(view.description)}
     # Cloned, as safetensors refuses tensors that share memory.
     return save_sealed({name: value.contiguous().clone() for name, value in tensors.items()}, about)
+
+
+def read_predictions(files: Files, key: str) -> dict[str, Tensor] | None:
+    """Read the predictions of a trial at the step that source validation chose; None where there are none, or they are
+    damaged."""
+    data = files.read(f"predictions/{key}.{CHOSEN}.safetensors")
+    at = None if data is None else find_seal(data)
+    if data is None or at is None or not is_intact(data, at):
+        return None
+    return load(data)
 
 
 def _lay_out_predictions(held_out: Sequence[DomainPredictions], i: int) -> Params:
@@ -431,9 +457,9 @@ def _lay_out_predictions(held_out: Sequence[DomainPredictions], i: int) -> Param
     return {name: torch.cat(values) for name, values in parts.items()}
 
 
-def is_best_so_far(history: Sequence[Evaluation]) -> bool:
+def is_best_so_far(history: Sequence[Evaluation], criterion: str = "") -> bool:
     """Say whether source validation chooses the latest evaluation. Without validation rows, each is the best so far."""
-    best = select_step(history, choose_usual(history[-1].source))
+    best = select_step(history, criterion or choose_usual(history[-1].source))
     return best is None or best[1] == len(history) - 1
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         compare,
         count_workers,
         fit_and_estimate,
+        list_quick,
         parse_settings_texts,
     )
     from seqdg.estimator.compare.comparison import Comparison

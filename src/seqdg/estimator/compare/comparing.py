@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from sklearn.base import clone
 
-from seqdg.base import UsageError, choose_device, count_cores, count_things, list_some, unknown
+from seqdg.base import Folder, UsageError, choose_device, count_cores, count_things, list_some, unknown
 from seqdg.bench import (
     RATE,
     Executor,
@@ -37,8 +39,16 @@ from seqdg.bench import (
     read_code,
     split_settings,
 )
-from seqdg.core import flatten_settings, list_alone, parse_settings, shorten
+from seqdg.core import flatten_settings, parse_settings, shorten
 from seqdg.data import Dataset
+from seqdg.estimator.compare.combining import (
+    Combination,
+    combine_candidates,
+    list_winners,
+    make_member,
+    name_winner,
+    note_weights,
+)
 from seqdg.estimator.compare.comparison import (
     CHOSEN,
     DEFAULT,
@@ -57,12 +67,14 @@ from seqdg.estimator.compare.folds import (
     Contender,
     KeptRecords,
     Sweep,
+    estimate_fit,
     identify_comparison,
+    keep_predictions,
     note_left_out,
     run_within,
 )
 from seqdg.estimator.domain_estimator import DomainEstimator, choose_estimator
-from seqdg.estimator.recipe import Recipe, adapt_recipe, to_plain
+from seqdg.estimator.recipe import WEIGHTED, Recipe, WeightedEnsemble, adapt_recipe, to_plain
 from seqdg.estimator.user_data import UserData, count_effective, draw_rows, join_domains, make_user_data
 from seqdg.results import AVERAGE, WORST
 
@@ -71,6 +83,8 @@ NETS = ("agg", "agg+ema", "coral+ema", "fo-s-mldg+ema", "ffo-s-mldg+ema")
 LINEAR, LINEAR_NUMBERS = "logistic", "ridge"
 POOLED = ("hist-gradient-boosting", "random-forest", "extra-trees", "svc", "knn")
 ALL_USUAL = (*NETS, LINEAR, LINEAR_NUMBERS, *POOLED)
+QUICK_POOLED = ("hist-gradient-boosting", "extra-trees")
+QUICK_NET = "agg+ema"
 SAMPLERS = ("random", "optuna")
 MOST_NESTED = 6  # domains up to which pairs of them are held out, unless the user says otherwise
 
@@ -106,8 +120,10 @@ def compare(
     sample_weight: Any = None,
     groups: Any = None,
     minutes: float | None = None,
+    ensemble: bool = True,
 ) -> Comparison:
-    """Train every candidate with every domain held out in turn, in stacks; then fit the winner on all domains.
+    """Train every candidate with every domain held out in turn, in stacks; then fit their weighted ensemble, or the
+    winner among them, on all domains.
 
     Parameters
     ----------
@@ -170,7 +186,11 @@ def compare(
     minutes : float, optional
         About how long it may all take. Candidates are then tried from the cheapest on, on at most 20,000 rows, drawn
         from every domain in proportion; what is not done in time is cut, and `notes` say what was left out. The winner
-        is fitted on all rows. The first candidate, the linear model of the usual ones, always runs to its end.
+        is fitted on all rows, the members of an ensemble from the heaviest on, as many as there is time for. The first
+        candidate, the linear model of the usual ones, always runs to its end.
+    ensemble : bool, default True
+        Combine the candidates by what they say of domains that they have not seen, and fit each that has weight. False:
+        fit the one that `select` chooses.
 
     Returns
     -------
@@ -211,7 +231,9 @@ def compare(
     learners, notes = choose_learners(candidates, baseline, sweep, None if budget is None else MOST_ROWS)
     names = list(learners)
     searches = make_searches(learners, settings or {}, search, sampler, sweep.recipe)
-    if refit:
+    combined = _list_combined(learners, notes) if ensemble else []
+    sweep.within = sweep.within or bool(combined)
+    if refit and not combined:
         notes += _warn_of_saving(learners)
     if budget is not None and (rows := draw_rows(whole, MOST_ROWS, recipe.seed)) is not None:
         part = whole.take(rows, recipe)
@@ -227,24 +249,36 @@ def compare(
     reported = tuple(rule for rule in (*RULES, ORACLE) if rule in rules or rule == select)
     targets: list[Target] = [(), *((d,) for d in sweep.domains)]
     if runs is not None:
-        choosing = select, criterion, tuple(rules), baseline, sweep.nested, minutes
+        choosing = select, criterion, tuple(rules), baseline, sweep.nested, minutes, ensemble
         codes = [read_code(name, learner) for name, learner in learners.items()]
         how = [names, settings, search, sampler, seeds, *choosing, *filter(None, codes)]
-        sweep.sink = KeptRecords(Path(runs), identify_comparison(sweep.user_data, sweep.recipe, how), on_message)
+        identity = identify_comparison(sweep.user_data, sweep.recipe, how)
+        sweep.sink = KeptRecords(Path(runs), identity, on_message, criterion)
     left_out: dict[str, str] = {}
-    try:
+    combination = None
+    with ExitStack() as stack:
+        stack.callback(sweep.sink.close)
+        if runs is None and combined:
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="seqdg-", ignore_cleanup_errors=True)))
+            sweep.sink.saving = keep_predictions(Folder(folder), criterion)
         if budget is None:
             sweep.run(searches, targets, select)
         else:
             count = len(whole.dataset.y)
             left_out = run_within(budget, sweep, learners, searches, targets, select, count, on_message)
-    finally:
-        sweep.sink.close()
-    notes = [*whole.dataset.notes, *_note_classes_alone(whole.dataset), *notes, *note_left_out(left_out)]
-    comparison = _make_comparison(sweep, learners, reported, select, baseline, notes, left_out)
+        notes = [*whole.dataset.notes, *_note_classes_alone(whole.dataset), *notes, *note_left_out(left_out)]
+        able = [name for name in combined if name not in left_out]
+        if len(able) > 1:
+            combination = combine_candidates(sweep, able, select)
+        elif combined:
+            notes.append(f"There is no ensemble: {able[0]} is all that is left of {len(combined)} candidates.")
+    comparison = _make_comparison(sweep, learners, reported, select, baseline, notes, left_out, combination)
     for sentence in comparison.warnings:
         warnings.warn(sentence, DoubtfulChoice, stacklevel=2)
-    return _refit_winner(comparison, learners, template, whole) if refit else comparison
+    if not refit:
+        return comparison
+    may_fit = _make_limit(budget, sweep, comparison, len(whole.dataset.y))
+    return _refit_winner(comparison, learners, template, whole, may_fit)
 
 
 def fit_and_estimate(
@@ -274,6 +308,7 @@ def fit_and_estimate(
             X, y, domains, [estimator.algorithm if is_own else recipe.name], settings, estimator=estimator, seeds=seeds,
             rules=(SOURCE_VAL,), nested=False, baseline=None, workers=workers, on_progress=on_progress,
             executor=executor, address=address, runs=runs, on_message=on_message, sample_weight=sample_weight,
+            ensemble=False,
         )  # fmt: skip
     except UsageError as error:
         return estimator.fit(X, y, domains=domains, sample_weight=sample_weight), str(error)
@@ -361,6 +396,7 @@ def _make_comparison(
     baseline: str | None,
     notes: Sequence[str],
     left_out: Collection[str],
+    combination: Combination | None,
 ) -> Comparison:
     names = [name for name in learners if name not in left_out]
     targets: list[Target] = [(d,) for d in sweep.domains]
@@ -368,19 +404,20 @@ def _make_comparison(
     if choice is None:
         raise UsageError("Training diverged for every candidate. Choose a smaller lr.")
     best = candidates[choice.index]
-    data = sweep.user_data.dataset
+    data, rate = sweep.user_data.dataset, sweep.recipe.protocol.lr
+    stop = sweep.find_stop((), best, select) if learners[best.name].takes_steps else None
+    pick = name_winner(best, rate, stop)
+    team: dict[str, Any] = {}
+    if combination is not None:
+        team = {"combined": combination.outcomes, "members": list_winners(combination, rate), "pick": pick}
+        notes = [*notes, *note_weights(combination)]
     return Comparison(
         domains=sweep.domains,
         algorithms={name: max(sum(c.name == name for c in sweep.tried[t]) for t in targets) for name in names},
         criterion=sweep.recipe.criterion,
         select=select,
         seeds=len(sweep.seeds),
-        winner=Winner(
-            best.name,
-            {n: v for n, v in flatten_settings(best.algorithm).items() if n not in list_alone(best.algorithm)},
-            best.lr if best.lr != sweep.recipe.protocol.lr else None,
-            sweep.find_stop((), best, select) if learners[best.name].takes_steps else None,
-        ),
+        winner=Winner(WEIGHTED, {}) if team else pick,
         outcomes={r: [o for t in targets for o in sweep.select_outcomes(t, names, r)] for r in rules},
         chosen={r: [o for t in targets for o in sweep.select_outcomes(t, names, r, CHOSEN)] for r in rules},
         baseline=None if baseline in left_out else baseline,
@@ -390,6 +427,7 @@ def _make_comparison(
         reason=choice,
         ranked=tuple(candidate.name for candidate in candidates),
         nested=sweep.nested,
+        **team,
     )
 
 
@@ -412,19 +450,51 @@ def _warn_of_saving(learners: Mapping[str, Learner]) -> list[str]:
     return sentences
 
 
+def _list_combined(learners: Mapping[str, Learner], notes: list[str]) -> list[str]:
+    """List the candidates that an ensemble may have as members; none where there are fewer than two to combine."""
+    able, refused = [], []
+    for name, learner in learners.items():
+        try:
+            learner.check_saving()
+            able.append(name)
+        except UsageError as error:
+            refused.append(f"{name} is compared, but is no member of the ensemble, as it cannot be saved: {error}")
+    if len(able) < 2:
+        why = "only 1 candidate is compared" if len(learners) == 1 else "fewer than 2 candidates can be saved"
+        notes.append(f"There is no ensemble: {why}.")
+        return []
+    notes += refused
+    return able
+
+
+def _make_limit(budget: Budget | None, sweep: Sweep, comparison: Comparison, rows: int) -> Callable[[int], bool]:
+    """Return what says whether there is time to fit a member of the ensemble, by its place, to so many rows."""
+    contenders = {contender.name: contender for contender in sweep.tried.get((), [])}
+
+    def may_fit(place: int) -> bool:
+        name = comparison.members[place].algorithm
+        return budget is None or estimate_fit(sweep, contenders[name], rows) < budget.left_in_all
+
+    return may_fit
+
+
 def _refit_winner(
-    comparison: Comparison, learners: Mapping[str, Learner], template: DomainEstimator, user_data: UserData
+    comparison: Comparison,
+    learners: Mapping[str, Learner],
+    template: DomainEstimator,
+    user_data: UserData,
+    may_fit: Callable[[int], bool],
 ) -> Comparison:
     """Fit the winner on all domains, and put on its card what to expect of it."""
-    winner = comparison.winner
-    learner, estimator = learners[winner.algorithm], clone(template)
-    if isinstance(learner, OwnEstimatorLearner):
-        estimator.set_params(algorithm=clone(learner.unfitted.estimator), settings=None)
+    if comparison.members:
+        members = tuple(make_member(winner, learners[winner.algorithm]) for winner in comparison.members)
+        estimator = clone(template).set_params(algorithm=WeightedEnsemble(members), settings=None, stop=None)
     else:
-        estimator.set_params(algorithm=winner.algorithm, settings=dict(winner.settings), stop=winner.stop)
-    if winner.lr is not None:
-        estimator.set_params(lr=winner.lr)
-    estimator.fit_prepared(user_data)
+        winner = make_member(comparison.winner, learners[comparison.winner.algorithm])
+        estimator = clone(template).set_params(algorithm=winner.algorithm, settings=winner.settings, stop=winner.stop)
+        if winner.lr is not None:
+            estimator.set_params(lr=winner.lr)
+    estimator.fit_prepared(user_data, may_fit)
     estimator.add_facts(estimate=comparison.describe())
     return replace(comparison, estimator=estimator)
 
@@ -434,6 +504,11 @@ def list_usual(dataset: Dataset) -> tuple[str, ...]:
     if len(dataset.shape) != 1:
         return NETS
     return (*NETS, LINEAR_NUMBERS if dataset.is_regression else LINEAR, *POOLED)
+
+
+def list_quick(is_regression: bool) -> tuple[str, ...]:
+    """List the candidates of a quick comparison of a table: those that the ensemble gains most by in little time."""
+    return (LINEAR_NUMBERS if is_regression else LINEAR, *QUICK_POOLED, QUICK_NET)
 
 
 def choose_learners(

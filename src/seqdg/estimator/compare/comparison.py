@@ -23,6 +23,7 @@ from typing import Any
 import pandas as pd
 
 from seqdg.base import UsageError, count_things, unknown
+from seqdg.estimator.recipe import WEIGHTED
 from seqdg.report import align_columns
 from seqdg.results import (
     AVERAGE,
@@ -65,6 +66,8 @@ class Winner:
     settings: Mapping[str, Any]
     lr: float | None = None  # None: that of the estimator
     stop: int | None = None  # the steps whose weights are kept; None: those that validate best
+    weight: float = 1.0  # as a member of an ensemble
+    temperature: float = 1.0  # of its probabilities there
 
 
 @dataclass(frozen=True)
@@ -164,17 +167,24 @@ class Comparison:
     nested: bool = True  # whether what was chosen for a domain is chosen without anything that has seen it
     left_out: tuple[str, ...] = ()  # candidates that there was no time for
     estimator: Any = field(default=None, compare=False)  # the winner, fitted on all domains
+    combined: Sequence[Outcome] = ()  # what the weighted ensemble reaches; none: one candidate was chosen
+    members: tuple[Winner, ...] = ()  # of the ensemble for all domains, the heaviest first
+    pick: Winner | None = None  # what would be chosen in place of an ensemble
 
     @property
     def rules(self) -> tuple[str, ...]:
         return tuple(self.outcomes)
 
     def scores(self, rule: str | None = None, criterion: str | None = None) -> dict[str, Scores]:
-        """Return the mean over seeds on every held-out domain, by algorithm; `chosen` is the choice among them all."""
+        """Return the mean over seeds on every held-out domain, by algorithm; `chosen` is the choice among them all, and
+        `weighted-ensemble`, by the rule that chose, is what they reach together."""
         rule, criterion = rule or self.select, criterion or self.criterion
         by_name = {name: [o for o in self.outcomes[rule] if o.algorithm == name] for name in self.algorithms}
         rows = {name: self._average(outcomes, criterion) for name, outcomes in by_name.items() if outcomes}
-        return {**rows, CHOSEN: self._average(self.chosen[rule], criterion)}
+        rows[CHOSEN] = self._average(self.chosen[rule], criterion)
+        if self.combined and rule == self.select:
+            rows[WEIGHTED] = self._average(self.combined, criterion)
+        return rows
 
     def leaderboard(self) -> pd.DataFrame:
         """Return a row for each candidate, the best on held-out domains first.
@@ -182,13 +192,16 @@ class Comparison:
         held_out, worst: the mean and the worst score on held-out domains.   stderr: the standard error of the mean,
         over the domains.   source_val: the mean score on validation rows of the sources.   fit_seconds: of one training
         with a domain held out, evaluations included; trainings of a stack share its time.   predict_seconds: for 1,000
-        rows.
+        rows.   chosen: True for the winner.   weight: in the ensemble, where there is one. Then `weighted-ensemble` and
+        `chosen`, a single pick in its place, have rows too.
         """
         rows: list[dict[str, Any]] = []
-        scores = self.scores()
-        for name in self.order[:-1]:
+        scores, weights = self.scores(), {member.algorithm: member.weight for member in self.members}
+        outcomes = [*self.outcomes[self.select], *self.combined]
+        for name in self._sort(scores) if self.combined else self.order[:-1]:
             known = [v for d in self.domains if (v := scores[name][d]) is not None]
-            its = [o for o in self.outcomes[self.select] if o.algorithm == name and o.value is not None]
+            of_name = self.chosen[self.select] if name == CHOSEN else [o for o in outcomes if o.algorithm == name]
+            its = [o for o in of_name if o.value is not None]
             rows.append(
                 {
                     "rank": len(rows) + 1,
@@ -200,34 +213,46 @@ class Comparison:
                     "fit_seconds": _average([o.record.seconds for o in its]),
                     "predict_seconds": _average([o.record.serving for o in its if o.record.serving]),
                     "chosen": name == self.winner.algorithm,
+                    **({"weight": weights.get(name)} if self.combined else {}),
                 }
             )
         return pd.DataFrame(rows)
 
     @property
     def order(self) -> list[str]:
-        """The candidates by their average on held-out domains, the best first and those that have none last, then
-        CHOSEN."""
+        """The candidates by their average on held-out domains, the best first and those that have none last; then
+        CHOSEN, and WEIGHTED where there is an ensemble."""
+        scores = self.scores()
+        ends = [name for name in (CHOSEN, WEIGHTED) if name in scores]
+        return [*self._sort({name: row for name, row in scores.items() if name not in ends}), *ends]
+
+    def _sort(self, scores: Mapping[str, Scores]) -> list[str]:
         sign = -1 if self._unit.higher_is_better else 1
-        averages = {name: row[AVERAGE] for name, row in self.scores().items() if name != CHOSEN}
+        averages = {name: row[AVERAGE] for name, row in scores.items()}
         ranks = {name: math.inf if value is None else round(sign * value, 9) for name, value in averages.items()}
-        return [*sorted(ranks, key=ranks.__getitem__), CHOSEN]
+        return sorted(ranks, key=ranks.__getitem__)
+
+    @property
+    def judged(self) -> str:
+        """The row of scores that the expectation is taken from: that of the ensemble, or of the single choice."""
+        return WEIGHTED if self.combined else CHOSEN
 
     def metrics(self) -> dict[str, Scores]:
-        """Return every criterion of the choice, by domain (and AVERAGE, WORST) and criterion."""
-        known = [c for c in CRITERIA if any(c in o.record.history[-1].held_out for o in self.chosen[self.select])]
-        columns = {c: self.scores(criterion=c)[CHOSEN] for c in known}
+        """Return every criterion of the winner, by domain (and AVERAGE, WORST) and criterion."""
+        outcomes = self.combined or self.chosen[self.select]
+        known = [c for c in CRITERIA if any(c in o.record.history[-1].held_out for o in outcomes)]
+        columns = {c: self.scores(criterion=c)[self.judged] for c in known}
         return {row: {c: columns[c][row] for c in known} for row in (*self.domains, AVERAGE, WORST)}
 
     @property
     def expected(self) -> float | None:
-        """The mean score of the choice over held-out domains."""
-        return self.scores()[CHOSEN][AVERAGE]
+        """The mean score of the ensemble, or of the single choice, over held-out domains."""
+        return self.scores()[self.judged][AVERAGE]
 
     @property
     def next_domain(self) -> NextDomain | None:
-        """The estimate for the next domain, from the scores of the choice on known ones; None where there are none."""
-        scores = self.scores()[CHOSEN]
+        """The estimate for the next domain, from the winner's scores on known ones; None where there are none."""
+        scores = self.scores()[self.judged]
         known = {d: v for d in self.domains if (v := scores[d]) is not None}
         if not known:
             return None
@@ -283,6 +308,8 @@ class Comparison:
     @property
     def how(self) -> list[str]:
         """The sentences on how the winner was chosen."""
+        if self.members:
+            return self._explain_weights()
         winner, seeds = self.winner, count_things(self.seeds, "seed")
         values = {**winner.settings, **({} if winner.lr is None else {"lr": winner.lr})}
         settings = ", ".join(f"{k} = {_format_setting(v)}" for k, v in values.items()) or "no settings"
@@ -301,12 +328,12 @@ class Comparison:
     def warnings(self) -> list[str]:
         """Reasons not to trust the choice."""
         warnings, (best, simplest) = [], self._name_ends()
-        if not split_rule(self.select)[1] and best != simplest and not self.reason.exceeds_error:
+        if not self.members and not split_rule(self.select)[1] and best != simplest and not self.reason.exceeds_error:
             warnings.append(
                 f"{best} was chosen, but its lead over {simplest}, which is simpler, may be chance "
                 f"({self._format_gap()}): the rule {self.select}{WITHIN_ERROR} takes the simpler one."
             )
-        choices = self.chosen[self.select]
+        choices = self.combined or self.chosen[self.select]
         lost = sum(o.value is None for o in choices)
         if lost:
             warnings.append(f"All candidates diverged for {lost} of {len(choices)} choices.")
@@ -352,6 +379,25 @@ class Comparison:
         worst = min if CRITERIA[criterion].higher_is_better else max
         return {**row, AVERAGE: fmean(known) if known else None, WORST: worst(known) if known else None}
 
+    def _explain_weights(self) -> list[str]:
+        """Say of what the ensemble is made, and what a single pick in its place reaches."""
+        what = "numbers" if CRITERIA[self.criterion].is_of_numbers else "probabilities"
+        tried, seeds = count_things(len(self.algorithms), "candidate"), count_things(self.seeds, "seed")
+        shares = ", ".join(f"{member.algorithm} {100 * member.weight:.0f} %" for member in self.members)
+        anew = "without it" if self.nested else "by what the others say"
+        sentences = [
+            f"{WEIGHTED} averages the {what} of {len(self.members)} of {tried}, weighted by how well each serves "
+            f"domains that it has not seen: {shares}; {seeds}.",
+            f"The expectation is that of the ensemble as a whole, weighted anew for every held-out domain {anew}.",
+        ]
+        if self.pick is not None:
+            average, unit = self.scores()[CHOSEN][AVERAGE], self._unit
+            sentences.append(
+                f"A single pick, chosen anew in the same way, reaches {_format(average, unit)}{unit.sign}; for all "
+                f"domains it is {self.pick.algorithm} (--single, or ensemble=False, takes it)."
+            )
+        return sentences
+
     def _explain_choice(self) -> list[str]:
         """Say how the winner compares with the best and the simplest, where the rule leans to the simplest."""
         winner, (best, simplest) = self.winner.algorithm, self._name_ends()
@@ -388,7 +434,7 @@ class Comparison:
         unit, scores, columns = self._unit, self.scores(), [*self.domains, AVERAGE, WORST]
         lines = [["algorithm", "candidates", *columns]]
         for name in self.order if self._tried > 1 else self.order[:-1]:
-            count = self._tried if name == CHOSEN else self.algorithms[name]
+            count = len(self.members) if name == WEIGHTED else self._tried if name == CHOSEN else self.algorithms[name]
             lines.append([name, str(count), *(_format(scores[name][c], unit) for c in columns)])
         over = f"mean over {count_things(self.seeds, 'seed')}, chosen by {self.select}"
         return [f"{unit.title} on each domain, held out in turn: {over}", *align_columns(lines)]

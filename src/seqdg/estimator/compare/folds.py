@@ -33,6 +33,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqdg.base import Folder, UsageError, count_things
@@ -67,6 +68,7 @@ from seqdg.estimator.compare.comparison import BOTH, ORACLE, SOURCE_VAL, STOPPED
 from seqdg.estimator.fitting import make_task
 from seqdg.estimator.recipe import DOMAINS_PER_STEP, Recipe, find_scaling, meet_all_where_needed
 from seqdg.estimator.user_data import UserData
+from seqdg.estimator.weighting import Floats, Fold, Weights, find_weights
 from seqdg.results import (
     DONE,
     FAILED,
@@ -84,7 +86,7 @@ from seqdg.results import (
     select_evaluation,
     select_outcomes,
 )
-from seqdg.training import FOLDER, Saving, list_versions
+from seqdg.training import FOLDER, Saving, list_versions, read_predictions
 
 NAME = "compare"  # of the run, in its store
 IDENTITY = "identity"
@@ -122,6 +124,7 @@ class Sweep:
         self._asked: dict[str, set[str]] = {}  # keys of the trials that were asked for, by name of the candidate
         self._trials: dict[tuple[Target, Contender], list[Trial]] = {}
         self._scores: dict[tuple[Target, Contender, str], list[float] | None] = {}
+        self._said: dict[tuple[Target, Contender, str], NDArray[Any]] = {}  # (seed, row, ...)
         self.task, self.net, _ = make_task(self.user_data, self.recipe, scaled=False)
         self.sink = MemorySink()
 
@@ -230,6 +233,53 @@ class Sweep:
     def list_records(self, held_out: Target, candidate: Contender) -> list[Record]:
         """List the records of a candidate, one per seed."""
         return [self.sink.records[t.key] for t in self.make_trials(held_out, candidate)]
+
+    def choose_members(self, target: Target, names: Sequence[str], rule: str) -> list[Contender]:
+        """Choose the settings of each candidate by the rule; leave out those whose training diverged."""
+        chosen = ((self.choose(target, [name], rule), name) for name in names)
+        return [candidates[choice.index] for (choice, candidates), _ in chosen if choice is not None]
+
+    def weigh(self, target: Target, members: Sequence[Contender]) -> tuple[Weights, list[Contender]] | None:
+        """Weigh members by what they say of each source without having seen it; return the weights of those whose
+        predictions are all finite, and these; None where there are none."""
+        sources = [(self._hold_out(target, source), source) for source in self._list_sources(target)]
+        said = {m: [self.predict(held_out, m, source) for held_out, source in sources] for m in members}
+        able = [m for m in members if all(np.isfinite(part).all() for part in said[m])]
+        if not able:
+            return None
+        folds = []
+        for i, (_, source) in enumerate(sources):
+            y, weight = self.take_labels(source)
+            folds.append(Fold(y, np.stack([said[m][i] for m in able]), weight))
+        return find_weights([m.name for m in able], folds), able
+
+    def predict(self, held_out: Target, candidate: Contender, domain: str, seed: int | None = None) -> Floats:
+        """Return what trainings say of a domain that they held out: probabilities (row, class) or numbers (row,), the
+        mean over seeds, or of one seed."""
+        about = (held_out, candidate, domain)
+        if about not in self._said:
+            trials = self.make_trials(held_out, candidate)
+            self._said[about] = np.stack([self._read_predictions(trial, domain) for trial in trials])
+        said = self._said[about]
+        return np.asarray(said.mean(0) if seed is None else said[list(self.seeds).index(seed)], np.float64)
+
+    def take_labels(self, domain: str) -> tuple[NDArray[Any], Floats | None]:
+        """Return the labels or numbers of a domain's rows, and how much each row counts, if not all the same."""
+        data = self.user_data.dataset
+        rows = data.rows(domain)
+        return data.y[rows].numpy(), None if data.weight is None else data.weight[rows].numpy()
+
+    def _read_predictions(self, trial: Trial, domain: str) -> NDArray[np.float32]:
+        files = self.sink.saving.files
+        kept = None if files is None else read_predictions(files, trial.key)
+        if kept is None:
+            raise UsageError(
+                f"The predictions of {trial.short_name} for {domain} are missing or damaged: start the comparison anew."
+            )
+        its = kept["domain"] == trial.held_out.index(domain)
+        order = kept["row"][its].argsort()
+        told: NDArray[Any] = kept["probability" if "probability" in kept else "prediction"][its][order].numpy()
+        return told
 
     def select_outcomes(self, target: Target, names: Sequence[str], rule: str, label: str = "") -> list[Outcome]:
         """Select what a choice by the rule reaches on a target, for each algorithm and seed. With a label, choose among
@@ -345,6 +395,11 @@ class Budget:
         return self.began + COMPARING * 60 * self.minutes - self.clock()
 
     @property
+    def left_in_all(self) -> float:
+        """Seconds left until all is fitted."""
+        return self.began + 60 * self.minutes - self.clock()
+
+    @property
     def reserve(self) -> float:
         """Seconds that are kept for fitting the winner on all rows."""
         return (1 - COMPARING) * 60 * self.minutes
@@ -427,14 +482,21 @@ def _list_slow(
     budget: Budget, sweep: Sweep, searches: Mapping[str, Search], learners: Mapping[str, Learner], rows: int
 ) -> dict[str, str]:
     """List candidates that could not be fitted to all rows in the time that is kept for it."""
-    growth, slow = rows / len(sweep.user_data.dataset.y), {}
+    slow = {}
     for name, search in searches.items():
-        if growth > 1 and not learners[name].takes_steps:  # else there are as many steps, whatever the rows
-            records = sweep.list_records((), Contender(name, *search.first))
-            needed = MARGIN * growth * fmean(record.seconds for record in records)
+        if rows > len(sweep.user_data.dataset.y) and not learners[name].takes_steps:
+            needed = estimate_fit(sweep, Contender(name, *search.first), rows)
             if needed > budget.reserve:
                 slow[name] = f"fitting it to all {rows} rows takes {format_duration(needed)}"
     return slow
+
+
+def estimate_fit(sweep: Sweep, candidate: Contender, rows: int) -> float:
+    """Estimate the seconds that fitting a candidate to so many rows takes, from its trainings on all domains."""
+    records = sweep.list_records((), candidate)
+    steps = find_learner_of(sweep.make_trials((), candidate)[0]).takes_steps  # as many, whatever the rows
+    growth = 1.0 if steps else MARGIN * rows / len(sweep.user_data.dataset.y)
+    return growth * fmean(record.seconds for record in records)
 
 
 def note_left_out(left_out: Mapping[str, str]) -> list[str]:
@@ -448,13 +510,25 @@ def note_left_out(left_out: Mapping[str, str]) -> list[str]:
     ]
 
 
+def keep_predictions(files: Folder, criterion: str, checkpoint: float = 0.0) -> Saving:
+    """Keep the predictions of every training for what it holds out, at the step that validates best."""
+    return Saving(files=files, checkpoint=checkpoint, predictions=True, criterion=criterion)
+
+
 class KeptRecords(MemorySink):
     """A sink in memory whose records also go to a store, group by group. It begins with those that the store has."""
 
     def __init__(
-        self, directory: Path, identity: str, on_message: Callable[[str], None] = lambda sentence: None
+        self,
+        directory: Path,
+        identity: str,
+        on_message: Callable[[str], None] = lambda sentence: None,
+        criterion: str = "",
     ) -> None:
-        """Open the directory, or make it. identity: what the records depend on; those of another are removed."""
+        """Open the directory, or make it. identity: what the records depend on; those of another are removed.
+
+        criterion: by which source validation chooses the step whose predictions are kept.
+        """
         super().__init__()
         self._open = ExitStack()
         self._open.enter_context(lock_directory(directory))
@@ -467,10 +541,11 @@ class KeptRecords(MemorySink):
         self._open.callback(self.store.close)
         self.store.set_meta(IDENTITY, identity)
         files = Folder(directory.resolve())
-        self.saving = Saving(files=files, checkpoint=CHECKPOINT)
+        self.saving = keep_predictions(files, criterion, CHECKPOINT)
         self.serving: dict[str, float] = json.loads(self.store.meta(SERVING) or "{}")
         known = [replace(r, serving=self.serving.get(r.key, 0.0)) for r in self.store.records() if r.status != FAILED]
-        self.records = {r.key: r for r in known}
+        told = [r for r in known if not r.held_out or read_predictions(files, r.key) is not None]
+        self.records = {r.key: r for r in told}
         remove_checkpoints(files, self.records)
         if self.records:
             on_message(f"Going on from {count_things(len(self.records), 'training')} that {directory} holds.")
@@ -523,5 +598,5 @@ def identify(*parts: Any) -> str:
 
 
 def _remove_files(directory: Path) -> None:
-    for path in (*directory.glob(f"{FILE}*"), directory / FOLDER):
+    for path in (*directory.glob(f"{FILE}*"), directory / FOLDER, directory / "predictions"):
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

@@ -1,0 +1,136 @@
+"""The weighted ensemble of what was compared: its weights, what it reaches on each held-out domain, and its members.
+
+What is judged on a domain d is weighed without d: its weights come from trainings that held out d and one source more
+(or, where choices are almost nested, that source alone), and they average the predictions of trainings without d.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from sklearn.base import clone
+
+from seqdg.bench import Learner, OwnEstimatorLearner, Target
+from seqdg.core import flatten_settings, list_alone
+from seqdg.estimator.compare.comparison import Winner
+from seqdg.estimator.compare.folds import Contender, Sweep
+from seqdg.estimator.recipe import WEIGHTED, Member
+from seqdg.estimator.weighting import Floats, Weights, combine
+from seqdg.results import DONE, Evaluation, Outcome, Record
+from seqdg.training import compute_metrics
+
+Weigh = Callable[[Weights], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Combination:
+    """The members for all domains with their weights, and what such ensembles reach on each domain, held out."""
+
+    weights: Weights
+    members: tuple[Contender, ...]
+    outcomes: tuple[Outcome, ...]
+
+
+def combine_candidates(sweep: Sweep, names: Sequence[str], rule: str) -> Combination | None:
+    """Weigh candidates for all domains, and judge the weighing on each; None where all diverged.
+
+    rule: that chooses the settings of each candidate.
+    """
+    final = sweep.weigh((), sweep.choose_members((), names, rule))
+    if final is None:
+        return None
+    outcomes = [o for d in sweep.domains for o in judge_ensemble(sweep, (d,), names, rule)]
+    return Combination(final[0], tuple(final[1]), tuple(outcomes))
+
+
+def judge_ensemble(
+    sweep: Sweep, target: Target, names: Sequence[str], rule: str, weigh: Weigh = lambda weights: weights.shrunk
+) -> list[Outcome]:
+    """Judge on a domain the ensemble that is weighed without it, for each seed."""
+    team = sweep.weigh(target, sweep.choose_members(target, names, rule))
+    if team is None:
+        return [_make_outcome(sweep, target, seed, {}, []) for seed in sweep.seeds]
+    weights, members = team
+    outcomes = []
+    for seed in sweep.seeds:
+        counting = [i for i, weight in enumerate(weigh(weights)) if weight > 0]
+        said = {i: sweep.predict(target, members[i], target[0], seed) for i in counting}
+        said = {i: outputs for i, outputs in said.items() if np.isfinite(outputs).all()}  # the others diverged
+        records = [r for i in said for r in sweep.list_records(target, members[i]) if r.seed == seed]
+        total = sum(weigh(weights)[i] for i in said)
+        metrics: Mapping[str, float] = {}
+        if said:
+            its = [weigh(weights)[i] / total for i in said]
+            outputs = combine(np.stack(list(said.values())), its, [weights.temperatures[i] for i in said])
+            metrics = measure(sweep, target[0], outputs)
+        outcomes.append(_make_outcome(sweep, target, seed, metrics, records))
+    return outcomes
+
+
+def measure(sweep: Sweep, domain: str, outputs: Floats) -> dict[str, float]:
+    """Measure probabilities (row, class) or numbers (row,) for all rows of a domain, by criterion."""
+    y, weight = sweep.take_labels(domain)
+    said = torch.from_numpy(outputs[:, None] if outputs.ndim == 1 else np.log(outputs))[None]
+    truth, weighs = torch.from_numpy(y)[None], None if weight is None else torch.from_numpy(weight)[None]
+    metrics = compute_metrics(said, truth, torch.ones_like(truth, dtype=torch.bool), weight=weighs)
+    return {name: float(value) for name, value in metrics.items()}
+
+
+def _make_outcome(
+    sweep: Sweep, target: Target, seed: int, metrics: Mapping[str, float], records: Sequence[Record]
+) -> Outcome:
+    """Make an outcome like that of a training: its time is that of all members."""
+    criterion, (domain,) = sweep.recipe.criterion, target
+    unknown = {name: [math.nan] * (len(sweep.domains) - 1) for name in metrics}
+    history = [Evaluation(0, unknown, {name: [value] for name, value in metrics.items()})]
+    description = {"algorithm": WEIGHTED, "settings": {}, "held_out": [domain], "seed": seed, "protocol": {}}
+    record = Record(
+        key=f"{WEIGHTED} {domain} {seed}",
+        description=description,
+        status=DONE,
+        history=history,
+        seconds=sum(record.seconds for record in records),
+        serving=sum(record.serving for record in records),
+    )
+    return Outcome(WEIGHTED, domain, seed, metrics.get(criterion), 0, record)
+
+
+def list_winners(combination: Combination, rate: float) -> tuple[Winner, ...]:
+    """List the members that have weight as they are fitted on all domains, the heaviest first.
+
+    rate: the learning rate of the estimator.
+    """
+    each = zip(combination.members, combination.weights.shrunk, combination.weights.temperatures, strict=True)
+    winners = [replace(name_winner(m, rate), weight=w, temperature=t) for m, w, t in each if w > 0]
+    return tuple(sorted(winners, key=lambda winner: -winner.weight))
+
+
+def note_weights(combination: Combination) -> list[str]:
+    """Say who drops out of the ensemble, and where all weight is on one member."""
+    weights, notes = combination.weights, []
+    behind = [name for name, part in zip(weights.names, weights.takes_part, strict=True) if not part]
+    if behind:
+        be = "is" if len(behind) == 1 else "are"
+        notes.append(f"{', '.join(behind)} {be} far behind on every held-out domain, and not in the ensemble.")
+    if len(behind) == len(weights.names) - 1:
+        alone = weights.names[weights.takes_part.index(True)]
+        notes.append(f"All weight is on {alone}: the ensemble is this one model.")
+    return notes
+
+
+def name_winner(contender: Contender, rate: float, stop: int | None = None) -> Winner:
+    """Name the settings of a candidate that differ from what an estimator has by itself."""
+    alone = list_alone(contender.algorithm)
+    settings = {name: value for name, value in flatten_settings(contender.algorithm).items() if name not in alone}
+    return Winner(contender.name, settings, contender.lr if contender.lr != rate else None, stop)
+
+
+def make_member(winner: Winner, learner: Learner) -> Member:
+    """Make the member of an ensemble that is fitted: an object of the user's own is a copy."""
+    if isinstance(learner, OwnEstimatorLearner):
+        return Member(clone(learner.unfitted.estimator), winner.weight, winner.temperature)
+    return Member(winner.algorithm, winner.weight, winner.temperature, dict(winner.settings), winner.lr, winner.stop)
