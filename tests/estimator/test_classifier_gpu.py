@@ -34,7 +34,14 @@ def test_a_comparison_on_a_gpu_preprocesses_every_trial_by_its_own_sources(hospi
             for weight in (None, "balanced"):
                 estimator = seqdg.DomainClassifier(steps=40, hidden=(16,), class_weight=weight, device=device)
                 found[device, weight] = seqdg.compare(
-                    x, y, domains, ["agg", "fo-s-mldg"], estimator=estimator, criterion="log_loss", seeds=1
+                    x,
+                    y,
+                    domains,
+                    ["agg", "fo-s-mldg"],
+                    estimator=estimator,
+                    criterion="log_loss",
+                    seeds=1,
+                    ensemble=False,
                 )
     for weight in (None, "balanced"):
         here, there = found["cpu", weight], found["cuda", weight]

@@ -130,7 +130,14 @@ def test_a_comparison_chooses_among_algorithms_by_rmse(pressures):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         found = seqdg.compare(
-            x, y, domains, ["agg", "ridge"], estimator=DomainRegressor(**QUICK), seeds=1, rules=("source-val",)
+            x,
+            y,
+            domains,
+            ["agg", "ridge"],
+            estimator=DomainRegressor(**QUICK),
+            seeds=1,
+            rules=("source-val",),
+            ensemble=False,
         )
     assert found.criterion == "rmse"
     assert isinstance(found.estimator, DomainRegressor)

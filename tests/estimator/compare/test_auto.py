@@ -51,7 +51,7 @@ def test_an_algorithm_that_needs_all_domains_meets_all_alone_and_among_others(mo
         warnings.simplefilter("ignore")
         found = seqdg.compare(
             x, y, domains, ["vrex", "agg"], estimator=estimator, seeds=1, select="source-val", rules=("source-val",),
-            refit=False,
+            refit=False, ensemble=False,
         )  # fmt: skip
     records = [outcome.record for outcome in found.outcomes["source-val"]]
     met = {r.algorithm: r.description["protocol"].get("domains_per_step", 0) for r in records}

@@ -35,7 +35,14 @@ def make_rows(seed: int = 0, each: int = 40):
 
 
 def compare(*candidates, **how):
-    usual = {"estimator": TEMPLATE, "seeds": 1, "rules": ("source-val",), "select": "source-val", "baseline": None}
+    usual = {
+        "estimator": TEMPLATE,
+        "seeds": 1,
+        "rules": ("source-val",),
+        "select": "source-val",
+        "baseline": None,
+        "ensemble": False,
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return seqdg.compare(*make_rows(), list(candidates), **{**usual, **how})

@@ -32,7 +32,9 @@ def compared(hospitals, algorithms=("agg", "fo-s-mldg"), **how):
         how.setdefault("select", how["rules"][0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return seqdg.compare(x, y, domains, list(algorithms), **{"estimator": quick(), "seeds": 2, **how})
+        return seqdg.compare(
+            x, y, domains, list(algorithms), **{"estimator": quick(), "seeds": 2, "ensemble": False, **how}
+        )
 
 
 def nearly(value):
@@ -437,7 +439,7 @@ def test_real_features_give_a_verdict_with_the_chosen_below_the_oracle(shared_da
         warnings.simplefilter("ignore")
         found = seqdg.compare(
             data.x.numpy()[rows], data.y.numpy()[rows], names[rows], ["agg", "fo-s-mldg", "ffo-s-mldg"],
-            estimator=DomainClassifier(steps=60), seeds=1, refit=False,
+            estimator=DomainClassifier(steps=60), seeds=1, refit=False, ensemble=False,
         )  # fmt: skip
     chance = 1 / len(data.classes)
     assert found.expected > 2 * chance

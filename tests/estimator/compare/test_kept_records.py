@@ -45,7 +45,7 @@ def compared(hospitals, runs=None, stop_after=None, says=None, **how):
             runs=runs,
             on_message=said.append,
             on_progress=on_progress,
-            **how,
+            **{"ensemble": False, **how},
         )
 
 

@@ -95,7 +95,7 @@ def compare(*names: str, rules=("source-val",), seeds=1, **options):
     settings = {name: SMALL[name] for name in names if name in SMALL}
     return seqdg.compare(
         x, y, domains, names, {**settings, **options.pop("settings", {})}, estimator=TEMPLATE, rules=rules,
-        seeds=seeds, **{"select": rules[0], **options},
+        seeds=seeds, **{"select": rules[0], "ensemble": False, **options},
     )  # fmt: skip
 
 

@@ -57,7 +57,9 @@ def quick(**how):
 def compared(hospitals, names=("agg", "agg+ema", "coral", "logistic"), **how):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return seqdg.compare(*hospitals, list(names), estimator=quick(), seeds=1, rules=(), **how)
+        return seqdg.compare(
+            *hospitals, list(names), estimator=quick(), seeds=1, rules=(), **{"ensemble": False, **how}
+        )
 
 
 def test_the_cheapest_candidates_come_first_and_averages_with_their_training():

@@ -83,7 +83,7 @@ def test_the_winner_is_the_one_that_the_heavy_rows_prefer(contradicting, is_numb
             warnings.simplefilter("ignore")
             found = seqdg.compare(
                 x, truth, site, [kind(1), kind(-1)], estimator=template, seeds=1, baseline=None, refit=False,
-                sample_weight=w,
+                sample_weight=w, ensemble=False,
             )  # fmt: skip
         winners.append(found.winner.settings["estimator"].estimator.factor)
         expected.append(found.expected)

@@ -521,6 +521,7 @@ def choose_learners(
     if isinstance(candidates, str) or (candidates is not None and is_estimator(candidates)):
         raise UsageError(f"candidates is {candidates!r}, but it must be a list, such as [{candidates!r}].")
     named = name_candidates(list_usual(sweep.user_data.dataset) if candidates is None else candidates)
+    notes = [*_note_repeated(candidates or ()), *_drop_same(named)]
     learners = {**({baseline: find_learner(baseline)} if baseline and candidates is not None else {}), **named}
     if not learners:
         raise UsageError("No candidate was named. `seqdg list algorithms` shows all.")
@@ -542,10 +543,27 @@ def choose_learners(
             )
     if all(name in errors for name in named or learners):
         raise next(iter(errors.values()))
-    notes = [f"{name} was left out: {error}" for name, error in errors.items()]
+    notes += [f"{name} was left out: {error}" for name, error in errors.items()]
     if baseline in learners and baseline not in named and baseline not in errors:
         notes.append(f"{baseline} was not named, but is compared too, as the baseline, and may win.")
     return {name: learner for name, learner in learners.items() if name not in errors}, notes
+
+
+def _note_repeated(candidates: Sequence[Any]) -> list[str]:
+    names = [candidate for candidate in candidates if isinstance(candidate, str)]
+    return [f"{name} is named more than once: it is compared once." for name in dict.fromkeys(names) if
+            names.count(name) > 1]  # fmt: skip
+
+
+def _drop_same(learners: dict[str, Learner]) -> list[str]:
+    """Drop objects of the user's own that equal an earlier one; return what was dropped."""
+    first: dict[OwnEstimator, str] = {}
+    notes = []
+    for name, learner in list(learners.items()):
+        if isinstance(learner, OwnEstimatorLearner) and first.setdefault(learner.unfitted, name) != name:
+            notes.append(f"{name} is the same as {first[learner.unfitted]}: it is compared once.")
+            del learners[name]
+    return notes
 
 
 def measure_work(dataset: Dataset, most_rows: int | None = None) -> int:
