@@ -74,7 +74,7 @@ def fit(
     choose
         Compare all usual candidates, or --candidates, and combine them.
     algorithm
-        Train this algorithm alone.  [default for images: fo-s-mldg+ema; for numbers from them: agg+ema]
+        Train this algorithm alone, as is done with images.  [default: fo-s-mldg+ema; of numbers agg+ema]
     single
         Keep the one candidate that --select chooses, in place of the ensemble.
     candidates : A,B
