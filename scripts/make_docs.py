@@ -116,11 +116,19 @@ LEARNERS = """## Learners
 
 Methods that are no neural nets: estimators of scikit-learn's kind, fitted once to rows of numbers. `seqdg bench
 --algorithms agg,NAME` sets them beside the nets, on the same splits and seeds, and `--set NAME.setting=value` changes a
-setting. They know no steps and no wrappers, and refuse images. `seqdg.compare`, `seqdg fit --choose --candidates
+setting. They know no steps and refuse images. `seqdg.compare`, `seqdg fit --choose --candidates
 agg,NAME` and `DomainClassifier("NAME")` take them too. Those of scikit-learn are saved by skops and exported to ONNX
 by skl2onnx (`pip install 'seqdg[onnx]'`); LightGBM, XGBoost and CatBoost (`pip install 'seqdg[boosting]'`) are saved in
 their own formats, others as arrays, and neither is exported.
-[How to write one](../CONTRIBUTING.md#a-learner-that-is-no-neural-net)."""
+[How to write one](../CONTRIBUTING.md#a-learner-that-is-no-neural-net).
+
+`+standardize` or `+combat` after the name of any of them (`logistic+combat`, `lightgbm+standardize`) harmonizes the
+numbers of every domain before the learner sees them: to the mean and deviation of the sources, or by ComBat (Johnson,
+Li and Rabinovic, 2007), which shrinks the shift of each column towards that of the others. An unseen domain is
+harmonized by its own rows, without labels: give them together, two at least and better some dozens. Leaderboards say
+that such a candidate is transductive. Where a domain's mean moves because its share of a class differs, and not its
+scanner, harmonization also removes what tells the classes apart: compare it with the plain learner.
+"""
 
 
 def names() -> list[str]:

@@ -75,6 +75,16 @@ if TYPE_CHECKING:
         write_settings,
     )
     from seqdg.bench.soup import mix_run
-    from seqdg.bench.task import Group, RowsInMemory, RowsOnDisk, Session, Task, Trial, find_target_scale, weigh_rows
+    from seqdg.bench.task import (
+        HARMONIZATIONS,
+        Group,
+        RowsInMemory,
+        RowsOnDisk,
+        Session,
+        Task,
+        Trial,
+        find_target_scale,
+        weigh_rows,
+    )
 
 __getattr__, __dir__ = open_front(__name__)

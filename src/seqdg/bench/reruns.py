@@ -19,7 +19,7 @@ from seqdg.bench.benchmark import load_benchmark
 from seqdg.bench.execution import InProcess
 from seqdg.bench.learners.contract import Learner
 from seqdg.bench.learners.stack_learner import find_learner, list_learners
-from seqdg.bench.task import Group, Session, Trial, join_trainings
+from seqdg.bench.task import HARMONIZATIONS, Group, Session, Trial, join_trainings
 from seqdg.core import (
     FOREIGN,
     list_algorithms,
@@ -168,7 +168,10 @@ def refuse_old(records: Sequence[Record]) -> None:
 def describe_foreign(algorithm: str) -> str:
     """Say which part of a name is not registered here, and how to say where it comes from; '' where all are."""
     base, *wrappers = split_chain(algorithm)
-    known = [(base, (*list_algorithms(), *list_learners())), *((w, list_wrappers()) for w in wrappers)]
+    known = [
+        (base, (*list_algorithms(), *list_learners())),
+        *((w, (*list_wrappers(), *HARMONIZATIONS)) for w in wrappers),
+    ]
     for part, names_here in known:
         if ":" not in part and part not in names_here:
             what = "algorithms" if part == base else "wrappers"

@@ -66,6 +66,11 @@ READY = 2**26  # numbers: a quarter of a GiB, for rows that are scaled, or image
 KEPT = 2**28  # bytes of weights, at most, of the nets that a process keeps for the groups that follow
 LARGER = 4  # times what images take as they are stored, at most: as they enter the net, bytes are floats
 SHARE = 0.25  # of the free memory, at most, for images that are resized before training
+STANDARDIZE, COMBAT = "standardize", "combat"
+HARMONIZATIONS = {  # what harmonizes the rows of each domain, after the name of a learner that trains no net
+    STANDARDIZE: "Mean and deviation of every domain made alike.",
+    COMBAT: "ComBat: mean and deviation made alike as far as a domain's rows say (Johnson, Li and Rabinovic, 2007).",
+}
 ReadProgress = Callable[[int, int], None]  # files read, of how many
 Item = TypeVar("Item")
 
@@ -151,12 +156,19 @@ class Trial:
         return make_key(self.description())
 
     @cached_property
-    def together(self) -> int:
-        """How many rows of a domain are predicted at once, where the algorithm is transductive; else 0."""
+    def together(self) -> int | str:
+        """How many rows of a domain are predicted at once, or "all", where the algorithm is transductive; else 0."""
+        if self.is_harmonized:
+            return "all"
         try:
             return self.build_algorithm().together
         except UsageError:  # the name is that of a learner, which is no algorithm
             return 0
+
+    @property
+    def is_harmonized(self) -> bool:
+        """Whether a learner that trains no net is fitted to harmonized rows."""
+        return self.instance is None and split_chain(self.algorithm)[-1] in HARMONIZATIONS
 
     def build_algorithm(self) -> Algorithm:
         """Build the algorithm with its settings, for a shorter path where more than one domain is held out."""
@@ -179,7 +191,7 @@ class Trial:
     @cached_property
     def training(self) -> Trial:
         """The trial whose training gives this one's weights: the same without the average around the algorithm."""
-        if self.instance is None and len(split_chain(self.algorithm)) == 1:
+        if self.is_harmonized or (self.instance is None and len(split_chain(self.algorithm)) == 1):
             return self
         algorithm = self.build_algorithm()
         if not isinstance(algorithm, Averaging):

@@ -231,6 +231,11 @@ def list_names(
         if kind == "algorithms":
             typer.echo("\nWrappers, each around any algorithm (agg+ema, fo-s-mldg+mixup+sma), in this order:\n")
             _print_titles(_list_wrappers())
+            typer.echo(
+                "\nAround those that are no neural network (logistic+combat), which then predict the rows of a\n"
+                "domain together:\n"
+            )
+            _print_titles(_list_harmonizations())
 
 
 def _print_titles(entries: list[Entry]) -> None:
@@ -264,6 +269,10 @@ def _list_wrappers() -> list[Entry]:
         {"name": f"+{name}", "title": base.read_title(kind), "settings": core.format_settings(kind(core.Algorithm()))}
         for name, kind in kinds.items()
     ]
+
+
+def _list_harmonizations() -> list[Entry]:
+    return [{"name": f"+{name}", "title": title} for name, title in benchmarks.HARMONIZATIONS.items()]
 
 
 def _list_benchmarks() -> list[Entry]:

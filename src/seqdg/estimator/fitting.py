@@ -69,7 +69,7 @@ def _fit_arrays(user_data: UserData, recipe: Recipe) -> ArrayModel:
         input=user_data.input,
         name=recipe.name,
         classes=user_data.classes,
-        facts={**facts, "notes": record.notes},
+        facts={**facts, **({"together": "all"} if trial.together else {}), "notes": record.notes},
         device=recipe.device,
         predict=predict,
     )
@@ -199,7 +199,7 @@ def fit_ensemble(
         "parameters": {**about.facts["parameters"], "algorithm": WEIGHTED, "settings": {}, "stop": None},
         "notes": list(dict.fromkeys([*notes, *left_out])),
     }
-    together = {"together": model.together} if model.together else {}
+    together = {"together": "all" if model.least else model.together} if model.together else {}
     return replace(model, facts={**{k: v for k, v in facts.items() if k != "together"}, **together})
 
 

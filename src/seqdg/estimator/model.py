@@ -45,7 +45,7 @@ from seqdg.bench import (
     pack_estimator,
     unpack_estimator,
 )
-from seqdg.core import Algorithm, Sequential, Wrapper, list_algorithms, list_layers, list_wrappers, shorten
+from seqdg.core import Algorithm, Sequential, Wrapper, list_algorithms, list_layers, list_wrappers, shorten, split_chain
 from seqdg.core import build as build_algorithm
 from seqdg.estimator.model_inputs import TOGETHER, Input, RawTableInput, TableInput, rebuild_input
 from seqdg.estimator.recipe import Member, read_settings
@@ -85,10 +85,24 @@ class Model(ABC):
         """Number of rows of one domain that a transductive algorithm predicts at once; 0 for other algorithms."""
         return 0
 
+    @property
+    def least(self) -> int:
+        """Number of rows of one domain that must be given together, which are harmonized, at least; 0: any number."""
+        return 0
+
+    def check_rows(self, count: int) -> None:
+        """Raise a UsageError where so many rows of a domain are too few to be predicted."""
+        if 0 < count < self.least:
+            raise UsageError(
+                f"{self.name} harmonizes the rows of a domain together and needs at least {self.least} of them, and "
+                f"there is {count}: give more rows of this domain at once, or use a model that predicts row by row."
+            )
+
     def compute_logits(self, x: Any) -> tuple[NDArray[np.float64], list[str]]:
         """Return logits (row, class), or numbers (row, 1) in the user's units, and notes on what differs from the
         training data."""
         rows, notes = self.input.read(x)
+        self.check_rows(len(rows))
         return self.predict_rows(rows), notes
 
     @abstractmethod
@@ -109,8 +123,18 @@ class ArrayModel(Model):
 
     predict: Predict
 
+    @property
+    def together(self) -> int:
+        return self.least
+
+    @property
+    def least(self) -> int:
+        return getattr(self.predict, "least", 0)
+
     def predict_rows(self, rows: Tensor) -> NDArray[np.float64]:
         """Return the logarithms of the probabilities (row, class), or numbers (row, 1)."""
+        if self.together and len(rows):
+            return as_outputs(self.predict(rows.numpy()), self.is_regression)
         parts: list[NDArray[np.float64]] = [np.empty((0, self.outputs))]
         for chunk in torch.split(rows, ROWS) if len(rows) else ():
             parts.append(as_outputs(self.predict(chunk.numpy()), self.is_regression))
@@ -177,6 +201,10 @@ class EnsembleModel(Model):
     def together(self) -> int:
         return max(model.together for model, _ in self.members)
 
+    @property
+    def least(self) -> int:
+        return max(model.least for model, _ in self.members)
+
     def predict_rows(self, rows: Tensor) -> NDArray[np.float64]:
         """Return the logarithm of the mean probability (row, class), or the mean number (row, 1).
 
@@ -201,7 +229,8 @@ def _read_alike(one: Input, other: Input) -> bool:
     """Say whether two inputs of one table scale its numbers alike; other inputs of one model are the same."""
     pairs = zip(one.tensors.items(), other.tensors.items(), strict=False)
     alike = len(one.tensors) == len(other.tensors)
-    return alike and all(a == b and torch.equal(s, t) for (a, s), (b, t) in pairs)
+    # Where missing values stay, what fills them is NaN.
+    return alike and all(a == b and torch.allclose(s, t, rtol=0, atol=0, equal_nan=True) for (a, s), (b, t) in pairs)
 
 
 def share_input(read: Input) -> Input:
@@ -423,8 +452,8 @@ def _unpack(text: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Predict:
     if BYTES in tensors:
         return unpack_estimator(packed)
     name = shorten(text["algorithm"])
-    if name not in list_learners():
-        raise UsageError(f"The model was trained by '{name}', which is not registered: import it first.")
+    if (first := split_chain(name)[0]) not in list_learners():
+        raise UsageError(f"The model was trained by '{first}', which is not registered: import it first.")
     return _find_array_learner(name).unpack(packed)
 
 

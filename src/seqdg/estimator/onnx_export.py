@@ -122,15 +122,16 @@ def list_outputs(model: Model) -> list[str]:
 def export_onnx(model: Model, path: Path) -> float:
     """Write the file; return the largest difference of a probability, or of a number in units of the deviation, from
     the model's own on rows made up to check."""
+    if model.together:
+        many = "all" if model.least else model.together
+        raise UsageError(
+            f"{model.name} predicts {many} rows of one domain at once (it is transductive), and an "
+            "ONNX file predicts row by row. Keep the model as seqdg writes it, or choose another algorithm."
+        )
     if isinstance(model, ArrayModel) and not isinstance(model.predict, FittedEstimator):
         raise UsageError(
             f"{model.name} trains no neural network, and only networks and scikit-learn's own models are exported to "
             "ONNX. Keep the model as seqdg writes it, or choose another algorithm."
-        )
-    if model.together:
-        raise UsageError(
-            f"{model.name} predicts {model.together} rows of one domain at once (it is transductive), and an "
-            "ONNX file predicts row by row. Keep the model as seqdg writes it, or choose another algorithm."
         )
     _require_onnx()
     if isinstance(model, ArrayModel):

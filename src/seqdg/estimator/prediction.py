@@ -167,6 +167,8 @@ def predict_file(
         parts = _read_images(model, data, tally, on_progress)
     with open_writer(out) as write:
         for rows, truth, weight, names in _join_parts(parts) if model.together else parts:
+            if model.together:
+                model.check_rows(len(rows))
             columns = _make_columns(model, model.predict_rows(rows))
             if truth is not None:
                 tally.count(model, truth, columns[PREDICTION if model.is_regression else "label"], weight)

@@ -189,7 +189,7 @@ def test_the_leaderboard_has_a_row_for_each_candidate_the_best_first():
     found = compare("agg", "knn", DecisionTreeClassifier(max_depth=1), refit=False)
     board = found.leaderboard()
     names = ["rank", "candidate", "held_out", "worst", "stderr", "source_val", "fit_seconds", "predict_seconds"]
-    assert list(board.columns) == [*names, "chosen"]
+    assert list(board.columns) == [*names, "chosen", "transductive"]
     assert list(board["rank"]) == [1, 2, 3]
     assert sorted(board["held_out"], reverse=True) == list(board["held_out"])
     assert list(board["candidate"][board["chosen"]]) == [found.winner.algorithm]

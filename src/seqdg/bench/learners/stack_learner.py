@@ -24,7 +24,7 @@ from seqdg.bench.learners.contract import (
     make_candidate,
 )
 from seqdg.bench.search import Proposal, draw_proposals
-from seqdg.bench.task import Group, Session, Task, Trial
+from seqdg.bench.task import HARMONIZATIONS, Group, Session, Task, Trial
 from seqdg.core import (
     Algorithm,
     Averaging,
@@ -329,7 +329,11 @@ STACK = StackLearner()
 
 def find_learner(name: str) -> Learner:
     """Find what trains an algorithm: a registered learner of that name, or the stack that trains all algorithms."""
-    first = split_chain(name)[0]
+    first, *around = split_chain(name)
+    if around and around[-1] in HARMONIZATIONS:
+        from seqdg.bench.learners.harmonization import harmonize  # now: nets have no use for it
+
+        return harmonize(find_learner(first), name)
     if (make_member := find_family(first.partition(":")[0])) is not None:
         member: Learner = make_member(name)
         return member

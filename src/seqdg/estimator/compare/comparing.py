@@ -526,10 +526,12 @@ def choose_learners(
     if not learners:
         raise UsageError("No candidate was named. `seqdg list algorithms` shows all.")
     errors: dict[str, UsageError] = {}
+    together: list[str] = []
     for name, learner in learners.items():
         contender = Contender(name, learner.build_settings(name), sweep.recipe.protocol.lr)
         try:
             nests = sweep.check(contender)
+            together += [name] if sweep.make_trials((), contender)[0].together else []
         except UsageError as error:
             errors[name] = error
             continue
@@ -544,6 +546,11 @@ def choose_learners(
     if all(name in errors for name in named or learners):
         raise next(iter(errors.values()))
     notes += [f"{name} was left out: {error}" for name, error in errors.items()]
+    if together:
+        does = "needs" if len(together) == 1 else "need"
+        notes.append(
+            f"{', '.join(together)} {does} the rows of an unseen domain together, without labels (transductive)."
+        )
     if baseline in learners and baseline not in named and baseline not in errors:
         notes.append(f"{baseline} was not named, but is compared too, as the baseline, and may win.")
     return {name: learner for name, learner in learners.items() if name not in errors}, notes

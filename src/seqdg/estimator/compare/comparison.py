@@ -192,12 +192,16 @@ class Comparison:
         held_out, worst: the mean and the worst score on held-out domains.   stderr: the standard error of the mean,
         over the domains.   source_val: the mean score on validation rows of the sources.   fit_seconds: of one training
         with a domain held out, evaluations included; trainings of a stack share its time.   predict_seconds: for 1,000
-        rows.   chosen: True for the winner.   weight: in the ensemble, where there is one. Then `weighted-ensemble` and
-        `chosen`, a single pick in its place, have rows too.
+        rows.   chosen: True for the winner.   transductive: whether it needs the rows of the unseen domain together.
+        weight: in the ensemble, where there is one. Then `weighted-ensemble` and `chosen`, a single pick in its place,
+        have rows too.
         """
         rows: list[dict[str, Any]] = []
         scores, weights = self.scores(), {member.algorithm: member.weight for member in self.members}
         outcomes = [*self.outcomes[self.select], *self.combined]
+        together = {o.algorithm for o in outcomes if o.record.description.get("together")}
+        if not together.isdisjoint(weights):
+            together |= {o.algorithm for o in self.combined}
         for name in self._sort(scores) if self.combined else self.order[:-1]:
             known = [v for d in self.domains if (v := scores[name][d]) is not None]
             of_name = self.chosen[self.select] if name == CHOSEN else [o for o in outcomes if o.algorithm == name]
@@ -213,6 +217,7 @@ class Comparison:
                     "fit_seconds": _average([o.record.seconds for o in its]),
                     "predict_seconds": _average([o.record.serving for o in its if o.record.serving]),
                     "chosen": name == self.winner.algorithm,
+                    "transductive": not together.isdisjoint([name, *(o.record.algorithm for o in its)]),
                     **({"weight": weights.get(name)} if self.combined else {}),
                 }
             )
