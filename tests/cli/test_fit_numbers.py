@@ -54,7 +54,10 @@ def test_predictions_are_a_column_of_numbers_with_their_error(model, tmp_path):
     rmse = np.sqrt((error**2).mean())
     r2 = 1 - (error**2).sum() / ((new["rent"] - new["rent"].mean()) ** 2).sum()
     assert f"On 30 rows with a number: RMSE {rmse:.4g}, MAE" in done.stdout
-    assert f"R² {100 * r2:.1f}" in done.stdout
+    assert f"R² {r2:.3f}" in done.stdout
+    mean = make_flats()["rent"].mean()
+    rmse = np.sqrt(((new["rent"] - mean) ** 2).mean())
+    assert f"Always predicting {mean:.4g}, the mean in training: RMSE {rmse:.4g}" in done.stdout
     assert r2 > 0.8
 
 

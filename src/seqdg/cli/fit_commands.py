@@ -336,13 +336,15 @@ def predict(
         measured = tally.measure()
         typer.echo(
             f"On {tally.labelled} rows with a number{weighted}: RMSE {measured['rmse']:.4g}, MAE {measured['mae']:.4g},"
-            f" R² {100 * measured['r2']:.1f}, correlation {100 * measured['pearson']:.1f} (points of 100)",
+            f" R² {measured['r2']:.3f}, correlation {measured['pearson']:.3f}",
             err=to_standard,
         )
     elif tally.weighed:
-        measured = {"accuracy": 100 * tally.right / tally.weighed}
-        accuracy = f"{measured['accuracy']:.1f} %"
+        measured = {"accuracy": tally.right / tally.weighed}
+        accuracy = f"{100 * measured['accuracy']:.1f} %"
         typer.echo(f"Accuracy on {tally.labelled} labelled rows{weighted}: {accuracy}", err=to_standard)
+    if tally.weighed:
+        typer.echo(tally.describe_constant(loaded), err=to_standard)
     estimate = loaded.facts.get("estimate")
     if estimate and estimate["criterion"] in measured and estimate["interval"] is not None:
         typer.echo(estimate["sentence"], err=to_standard)

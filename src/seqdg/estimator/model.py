@@ -113,6 +113,14 @@ class Model(ABC):
         """Return the most probable class of every row."""
         return np.asarray(self.classes[logits.argmax(axis=1)])
 
+    def find_constant(self) -> Any:
+        """Return the majority class of the training rows, or the mean of their numbers: the baseline that needs no
+        model."""
+        domains = self.facts["domains"].values()
+        if self.is_regression:
+            return sum(d["rows"] * d["mean"] for d in domains) / sum(d["rows"] for d in domains)
+        return max(self.classes.tolist(), key=lambda c: sum(d["classes"][str(c)] for d in domains))
+
     def with_facts(self, **facts: Any) -> Model:
         return replace(self, facts={**self.facts, **facts})
 
@@ -526,14 +534,13 @@ def _build_algorithm(text: Mapping[str, Any]) -> Algorithm:
 def render_card(text: Mapping[str, Any]) -> str:
     """Render the content of model.json as Markdown."""
     environment = Environment(trim_blocks=True, lstrip_blocks=True)  # not of HTML: nothing is escaped
-    environment.filters["metric"] = _format_metric
+    environment.filters |= {"metric": _format_metric, "heading": lambda criterion: CRITERIA[criterion].title}
     template = (files("seqdg") / "estimator" / "card.md.jinja").read_text(encoding="utf-8")
     with refuse_broken("The description of the model cannot be shown", ": it is not as it was saved."):
         return environment.from_string(template).render(text) + "\n"
 
 
 def _format_metric(criterion: str, domain: str, by_domain: Mapping[str, Mapping[str, float | None]]) -> str:
-    """Format a domain's score, in the digits of the table that it is part of."""
-    value, sized = by_domain[domain][criterion], CRITERIA[criterion].has_size
-    digits = find_unit(criterion, [scores[criterion] for scores in by_domain.values()]).digits if sized else 3
-    return "-" if value is None or math.isnan(value) else f"{value:.{digits}f}"
+    """Format a domain's score, in the unit and digits of the table that it is part of."""
+    value, unit = by_domain[domain][criterion], find_unit(criterion, [s[criterion] for s in by_domain.values()])
+    return "-" if value is None or math.isnan(value) else f"{unit.factor * value:.{unit.digits}f}"

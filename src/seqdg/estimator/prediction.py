@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -65,6 +66,7 @@ class Tally:
     labelled: int = 0  # rows that came with a label
     weighed: float = 0.0  # the sum of their weights, which by default are 1
     right: float = 0.0  # the sum of the weights of those that were predicted right
+    seen: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # sum of weights, by class
     weight: str = ""  # the column of weights
     unweighed: int = 0  # rows without a weight
     numbers: list[tuple[NDArray[np.float64], ...]] = field(default_factory=list)  # truth, prediction, weight
@@ -92,9 +94,21 @@ class Tally:
             known = np.array([label in names for label in labels], dtype=bool) & weighs
             right = np.array(labels, dtype=object)[known] == predicted.astype(str)[known]
             self.right += float(weight[known][right].sum())
+            for i in np.flatnonzero(known):
+                self.seen[str(labels[i])] += float(weight[i])
         self.labelled += int(known.sum())
         self.weighed += float(weight[known].sum())
         self.unweighed += int((~weighs).sum())
+
+    def describe_constant(self, model: Model) -> str:
+        """Say what always predicting the majority class of the training rows, or their mean, would reach here."""
+        constant = model.find_constant()
+        if model.is_regression:
+            y, _, weight = (np.concatenate(values) for values in zip(*self.numbers, strict=True))
+            rmse = math.sqrt(np.average((y - constant) ** 2, weights=weight))
+            return f"Always predicting {constant:.4g}, the mean in training: RMSE {rmse:.4g}"
+        share = self.seen[to_word(constant)] / self.weighed
+        return f"Always predicting '{to_word(constant)}', the majority class in training: {100 * share:.1f} %"
 
     def measure(self) -> dict[str, float]:
         """Return rmse, mae, r2 and pearson over the rows that came with a number."""

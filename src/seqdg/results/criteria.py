@@ -70,13 +70,12 @@ CRITERIA = {
     "group_p10": Unit("10th percentile of the accuracy over groups in %", by_group=True),
     "rmse": Unit("Root mean squared error", False, 1.0, 3, "", least_classes=0, most_classes=0, has_size=True),
     "mae": Unit("Mean absolute error", False, 1.0, 3, "", least_classes=0, most_classes=0, has_size=True),
-    "r2": Unit("R² in points of 100", least_classes=0, most_classes=0),
-    "pearson": Unit("Pearson correlation in points of 100", least_classes=0, most_classes=0),
+    "r2": Unit("R²", True, 1.0, 3, "", least_classes=0, most_classes=0),
+    "pearson": Unit("Pearson correlation", True, 1.0, 3, "", least_classes=0, most_classes=0),
 }
 USUAL = ("accuracy", "rmse")  # of classes, and of numbers: what is shown where nothing else is asked for
 LOSSES = ("log_loss", "rmse")  # what says whether training stayed finite
-WORDS = {"auroc": "AUROC", "rmse": "RMSE", "mae": "mean absolute error", "r2": "R² (points of 100)",
-         "pearson": "correlation (points of 100)"}  # fmt: skip
+WORDS = {"auroc": "AUROC", "rmse": "RMSE", "mae": "mean absolute error", "r2": "R²", "pearson": "correlation"}
 DECIMALS = 9  # to which values are compared; of those that have a size, one significant digit more
 
 

@@ -188,6 +188,9 @@ def test_the_usual_candidates_are_of_both_kinds_for_rows_and_nets_for_images():
 def test_the_leaderboard_has_a_row_for_each_candidate_the_best_first():
     found = compare("agg", "knn", DecisionTreeClassifier(max_depth=1), refit=False)
     board = found.leaderboard()
+    assert list(board.iloc[-1][["candidate", "fit_seconds", "chosen"]]) == ["majority-class", 0, False]
+    assert board.iloc[-1][["rank", "source_val"]].isna().all()
+    board = board[:-1]
     names = ["rank", "candidate", "held_out", "worst", "stderr", "source_val", "fit_seconds", "predict_seconds"]
     assert list(board.columns) == [*names, "chosen", "transductive"]
     assert list(board["rank"]) == [1, 2, 3]
@@ -195,7 +198,7 @@ def test_the_leaderboard_has_a_row_for_each_candidate_the_best_first():
     assert list(board["candidate"][board["chosen"]]) == [found.winner.algorithm]
     for _, row in board.iterrows():
         scores = found.scores()[row["candidate"]]
-        each = [scores[name] for name in NAMES]
+        each = [100 * scores[name] for name in NAMES]  # in %, as it is printed
         assert row["held_out"] == pytest.approx(np.mean(each))
         assert row["worst"] == min(each)
         assert row["stderr"] == pytest.approx(np.std(each, ddof=1) / np.sqrt(3))
@@ -204,14 +207,15 @@ def test_the_leaderboard_has_a_row_for_each_candidate_the_best_first():
         assert row["predict_seconds"] == pytest.approx(np.mean([o.record.serving for o in own]))
         assert min(o.record.seconds for o in own) > 0
         assert row["fit_seconds"] == pytest.approx(np.mean([o.record.seconds for o in own]))
-        assert row["source_val"] == pytest.approx(np.mean([o.record.history[-1].source["accuracy"] for o in own]))
+        validated = np.mean([o.record.history[-1].source["accuracy"] for o in own])
+        assert row["source_val"] == pytest.approx(100 * validated)
     first = str(found).splitlines()[2].split()[0]
     assert first == board["candidate"][0], "the text is in this order too"
 
 
 def test_the_leaderboard_of_an_error_begins_with_the_smallest():
     board = compare("knn", DecisionTreeClassifier(), criterion="log_loss", refit=False).leaderboard()
-    assert list(board["candidate"]) == ["knn", "DecisionTreeClassifier"]
+    assert list(board["candidate"]) == ["knn", "DecisionTreeClassifier", "majority-class"]
     assert board["held_out"][0] < board["held_out"][1]
 
 

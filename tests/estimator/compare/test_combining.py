@@ -105,7 +105,7 @@ def test_the_ensemble_is_the_winner_and_a_single_pick_stands_beside_it(found):
     assert found.expected == scores[WEIGHTED]["average"]
     assert list(scores) == [*NAMES, "chosen", WEIGHTED]
     board = found.leaderboard()
-    assert set(board["candidate"]) == set(scores)
+    assert set(board["candidate"]) == {*scores, "majority-class"}
     assert board.loc[board["chosen"], "candidate"].tolist() == [WEIGHTED]
     assert board["weight"].sum() == pytest.approx(1)
     assert sum(member.weight for member in found.members) == pytest.approx(1)

@@ -61,6 +61,7 @@ from seqdg.estimator.compare.comparison import (
     check_rules,
     looks_at_held_out,
 )
+from seqdg.estimator.compare.constant import score_constant
 from seqdg.estimator.compare.folds import (
     MOST_ROWS,
     Budget,
@@ -424,6 +425,7 @@ def _make_comparison(
         notes=tuple(notes),
         left_out=tuple(left_out),
         rows=_count_rows(data),
+        constant=score_constant(data),
         reason=choice,
         ranked=tuple(candidate.name for candidate in candidates),
         nested=sweep.nested,

@@ -23,6 +23,7 @@ from typing import Any
 import pandas as pd
 
 from seqdg.base import UsageError, count_things, unknown
+from seqdg.estimator.compare.constant import MAJORITY, MEAN
 from seqdg.estimator.recipe import WEIGHTED
 from seqdg.report import align_columns
 from seqdg.results import (
@@ -166,6 +167,7 @@ class Comparison:
     rows: Mapping[str, int] = field(default_factory=dict)  # of each domain; of weighted ones, how many they are worth
     nested: bool = True  # whether what was chosen for a domain is chosen without anything that has seen it
     left_out: tuple[str, ...] = ()  # candidates that there was no time for
+    constant: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # without a model, by domain, criterion
     estimator: Any = field(default=None, compare=False)  # the winner, fitted on all domains
     combined: Sequence[Outcome] = ()  # what the weighted ensemble reaches; none: one candidate was chosen
     members: tuple[Winner, ...] = ()  # of the ensemble for all domains, the heaviest first
@@ -187,7 +189,9 @@ class Comparison:
         return rows
 
     def leaderboard(self) -> pd.DataFrame:
-        """Return a row for each candidate, the best on held-out domains first.
+        """Return a row for each candidate, the best on held-out domains first, and the baseline that needs no model.
+
+        Scores are in the unit of the printed tables: accuracy and other shares in %, R² as it is.
 
         held_out, worst: the mean and the worst score on held-out domains.   stderr: the standard error of the mean,
         over the domains.   source_val: the mean score on validation rows of the sources.   fit_seconds: of one training
@@ -221,7 +225,23 @@ class Comparison:
                     **({"weight": weights.get(name)} if self.combined else {}),
                 }
             )
-        return pd.DataFrame(rows)
+        if self.constant:
+            known = [self.constant[d][self.criterion] for d in self.domains]
+            rows.append(
+                {
+                    "rank": None,
+                    "candidate": self._constant_name,
+                    "held_out": self._constant_scores[AVERAGE],
+                    "worst": self._constant_scores[WORST],
+                    "stderr": stdev(known) / math.sqrt(len(known)),
+                    "fit_seconds": 0.0,
+                    "predict_seconds": 0.0,
+                    "chosen": False,
+                }
+            )
+        board, scored = pd.DataFrame(rows), ["held_out", "worst", "stderr", "source_val"]
+        board[scored] = board[scored].astype(float) * self._unit.factor
+        return board.astype({"rank": "Int64"})
 
     @property
     def order(self) -> list[str]:
@@ -286,7 +306,12 @@ class Comparison:
         return (
             f"Expected {name} on the next domain: {_format(self.expected, unit)}{unit.sign} (90 % interval "
             f"{_format(ahead.low, unit)} to {_format(ahead.high, unit)}, from {len(ahead.known)} domains, each held "
-            "out in turn)."
+            f"out in turn){self._compare_with_constant()}."
+            + (
+                " The interval is optimistic, as these domains differ more than it allows for."
+                if ahead.is_optimistic
+                else ""
+            )
         )
 
     @property
@@ -380,9 +405,24 @@ class Comparison:
         for domain in self.domains:
             its = [o for o in outcomes if o.held_out == domain and o.value is not None]
             row[domain] = _average([_find_step(o).held_out[criterion][0] for o in its])
-        known = [v for v in row.values() if v is not None]
-        worst = min if CRITERIA[criterion].higher_is_better else max
-        return {**row, AVERAGE: fmean(known) if known else None, WORST: worst(known) if known else None}
+        return _summarize(row, criterion)
+
+    @property
+    def _constant_name(self) -> str:
+        return MEAN if CRITERIA[self.criterion].is_of_numbers else MAJORITY
+
+    @property
+    def _constant_scores(self) -> Scores:
+        """What a constant reaches, by domain, AVERAGE and WORST."""
+        return _summarize({d: _average([self.constant[d][self.criterion]]) for d in self.domains}, self.criterion)
+
+    def _compare_with_constant(self) -> str:
+        """Say what a constant reaches, where it has a score: one that never varies has no correlation."""
+        average = self._constant_scores[AVERAGE] if self.constant else None
+        if average is None:
+            return ""
+        what = "mean" if self._constant_name == MEAN else "majority class"
+        return f"; always predicting the {what} reaches {_format(average, self._unit)}{self._unit.sign}"
 
     def _explain_weights(self) -> list[str]:
         """Say of what the ensemble is made, and what a single pick in its place reaches."""
@@ -441,6 +481,8 @@ class Comparison:
         for name in self.order if self._tried > 1 else self.order[:-1]:
             count = len(self.members) if name == WEIGHTED else self._tried if name == CHOSEN else self.algorithms[name]
             lines.append([name, str(count), *(_format(scores[name][c], unit) for c in columns)])
+        if self.constant:
+            lines.append([self._constant_name, "-", *(_format(self._constant_scores[c], unit) for c in columns)])
         over = f"mean over {count_things(self.seeds, 'seed')}, chosen by {self.select}"
         return [f"{unit.title} on each domain, held out in turn: {over}", *align_columns(lines)]
 
@@ -455,6 +497,13 @@ class Comparison:
             "(oracle): chosen by the held-out domain itself. A bound on what choosing better could give, not a result."
         )
         return [title, *align_columns(lines), *([note] if ORACLE in self.rules else [])]
+
+
+def _summarize(row: Scores, criterion: str) -> Scores:
+    """Add AVERAGE and WORST to the scores of domains."""
+    known = [v for v in row.values() if v is not None]
+    worst = min if CRITERIA[criterion].higher_is_better else max
+    return {**row, AVERAGE: fmean(known) if known else None, WORST: worst(known) if known else None}
 
 
 def _find_step(outcome: Outcome) -> Any:
