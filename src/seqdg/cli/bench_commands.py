@@ -185,11 +185,12 @@ def rerun(
 ) -> None:
     """Train recorded trials again from their descriptions alone, and check that the accuracy is the same.
 
-    On the same kind of device and version of torch, a trial is trained in the same stack as before, and every accuracy
-    must be the same number. Elsewhere, and with --alone, rounding differs: accuracy at the step chosen by source
-    validation and at the last step must then be within --within points, or within one test row if that is more. Exit
-    code 1 means that some trial does not agree. Of a trial of an older version of seqdg it says which commit reproduces
-    it. Trials of your own algorithm are refused where its code has changed since.
+    On the same kind of device (of CPUs: with the same instructions, such as AVX2) and version of torch, a trial is
+    trained in the same stack as before, and every accuracy must be the same number. Elsewhere, and with --alone,
+    rounding differs: accuracy at the step chosen by source validation and at the last step must then be within
+    --within points, or within one test row if that is more. Exit code 1 means that some trial does not agree. Of a
+    trial of an older version of seqdg it says which commit reproduces it. Trials of your own algorithm are refused
+    where its code has changed since.
 
         seqdg rerun docs/results/pacs-features --sample 5 --data ~/data
 
