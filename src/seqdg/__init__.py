@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         register,
         setting,
     )
+    from seqdg.data import Features, extract_features
     from seqdg.estimator import DomainClassifier, DomainRegressor, importance, learning_curve
     from seqdg.estimator.compare import compare
     from seqdg.nets import Net
@@ -35,6 +36,7 @@ __all__ = [
     "DomainClassifier",
     "DomainRegressor",
     "Episode",
+    "Features",
     "Net",
     "Params",
     "Range",
@@ -44,6 +46,7 @@ __all__ = [
     "Wrapper",
     "build",
     "compare",
+    "extract_features",
     "importance",
     "learning_curve",
     "list_algorithms",

@@ -9,7 +9,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 
 from seqdg.base import UsageError
 from seqdg.data import DataSpec, check_dataset, load_dataset
-from seqdg.data.features import encode_text, hash_ngrams
+from seqdg.data.features.domain_files import encode_text, hash_ngrams
 
 TEXTS = ["good book, very good", "bad film", "good film", "", "bad book indeed"]
 

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import safetensors.torch
 import torch
 from torch import nn
 
-from packages import need
+from packages import TINY, make_text_encoder, need, save
 from seqdg.base import UsageError
 from seqdg.nets import (
     BACKBONE_NAMES,
@@ -28,8 +27,6 @@ from seqdg.nets import (
     hub,
     load_tokenizer,
 )
-
-TINY: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 
 
 def built(name: str, shape: tuple[int, ...] = (3, 32, 32), classes: int = 0, **settings: Any) -> BuiltNet:
@@ -45,11 +42,6 @@ def features(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 def pictures(side: int = 32) -> torch.Tensor:
     return torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(1))
-
-
-def save(tensors: dict[str, torch.Tensor], path: Path) -> Path:
-    safetensors.torch.save_file({name: t.clone().contiguous() for name, t in tensors.items()}, path)
-    return path
 
 
 # ---------------------------------------------------------------------------- ours
@@ -222,19 +214,6 @@ def test_a_text_encoder_of_transformers_gives_the_mean_of_its_tokens_whatever_th
 
     theirs = BertModel.from_pretrained(folder).eval()
     torch.testing.assert_close(first[0], theirs(input_ids=alone).last_hidden_state[0].mean(0).detach())
-
-
-def make_text_encoder(folder: Path) -> Path:
-    """Save a tiny text encoder with random weights and its tokenizer."""
-    from transformers import BertConfig, BertModel, BertTokenizer
-
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "bad", "book", "film", "which", "nobody", "saw"]
-    (folder / "vocab.txt").write_text("\n".join(words))
-    config = BertConfig(**TINY, vocab_size=len(words), max_position_embeddings=32)
-    torch.manual_seed(0)
-    BertModel(config).save_pretrained(folder)
-    BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
-    return folder
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path):

@@ -301,11 +301,29 @@ def show_progress(label: str, quiet: bool = False) -> Iterator[Callable[[Progres
 
 @contextmanager
 def count_files(label: str, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that is called with how many are done, of how many, and shows a bar on a terminal."""
+    """Yield a function that is called with how many are done, of how many: a bar on a terminal, else lines if it is
+    long."""
     console = Console(stderr=True, quiet=quiet)
+    if not console.quiet and not console.is_terminal:
+        yield _print_counts(label)
+        return
     with _open_bar(console, TextColumn("left:"), TimeRemainingColumn()) as bar:
         task = bar.add_task(label, visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+
+
+def _print_counts(label: str) -> Callable[[int, int], None]:
+    began = last = time.monotonic()
+
+    def show(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= max(EVERY, SELDOM * (now - began)) and 0 < done < total:
+            last = now
+            left = format_duration((now - began) * (total - done) / done)
+            print(f"{label}: {done} of {total}, {left} left", file=sys.stderr, flush=True)
+
+    return show
 
 
 def _open_bar(console: Console, *columns: ProgressColumn) -> Bar:

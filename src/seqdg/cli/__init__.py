@@ -12,7 +12,7 @@ import typer
 
 from seqdg import base
 from seqdg.cli.bench_commands import analyze, bench, rerun, soup, status, study
-from seqdg.cli.fit_commands import export, fit, importance, learning_curve, predict, show
+from seqdg.cli.fit_commands import export, features, fit, importance, learning_curve, predict, show
 from seqdg.cli.options import LISTS, takes
 from seqdg.cli.results_commands import check, import_domainbed, list_names, pack, predictions, report, table
 from seqdg.cli.terminal import print_warnings_as_notes
@@ -25,10 +25,10 @@ app = typer.Typer(
     help="Domain generalization by sequential learning: train on the domains you have, work on one you never saw.",
     epilog="Start with `seqdg bench`: it compares six algorithms on bundled data and prints the table.",
 )
-RUN_CODE = (bench, study, rerun, soup, analyze, check)  # which files that they read may name
+RUN_CODE = (bench, study, rerun, soup, analyze, check, features)  # which files that they read may name
 for command in (
     bench, study, table, report, status, pack, rerun, soup, predictions, analyze, import_domainbed, list_names,
-    check, fit, predict, export, show, importance, learning_curve,
+    check, fit, features, predict, export, show, importance, learning_curve,
 ):  # in the order of the help  # fmt: skip
     app.command("list" if command is list_names else None)(takes(command, command in RUN_CODE))
 

@@ -1,8 +1,9 @@
-"""Commands for your own data and the models of it: fit, predict, show, export, learning-curve, importance."""
+"""Commands for your own data and the models of it: fit, features, predict, show, export, learning-curve, importance."""
 
 from __future__ import annotations
 
 import json
+import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -350,6 +351,85 @@ def predict(
         typer.echo(estimate["sentence"], err=to_standard)
     if not to_standard:
         say(f"{tally.rows} predictions are in {out}.")
+
+
+def features(
+    file: str,
+    /,
+    net: str,
+    out: Path,
+    weights: Path | None = None,
+    data: Path | None = None,
+    label: str | None = None,
+    domain: str | None = None,
+    text: str | None = None,
+    images: str = "",
+    splits: str = "",
+    size: int | None = None,
+    batch: int = 32,
+    device: str = "auto",
+    allow_partial: bool = False,
+    force: bool = False,
+) -> None:
+    """Extract features of pictures or texts by a frozen backbone, once, into a file that bench, fit and compare read.
+
+        seqdg features photos/ --net dinov2-small --weights dinov2_vits14_pretrain.pth --out photos.safetensors
+
+    What was extracted is kept in the cache, by content: interrupt it whenever you like, the same command goes on where
+    it stopped, and a second use costs nothing.
+
+    Parameters
+    ----------
+    file : DATA
+        A folder or .zip of pictures, <domain>/<class>/<picture>; a list of pictures (.json, or a table with a column
+        file); a table with a column of --text; or a name from `seqdg list benchmarks` or a .toml file, with --data.
+    net
+        The backbone: dinov2-small, clip-vit-b16, efficientnet-lite0, timm:NAME, hf:NAME, open_clip:NAME, ...
+    out : FILE
+        The features file to write: .safetensors.
+    weights
+        Its weight file. Default: that of an installed package, or of the hub.
+    label : COLUMN
+        The column of labels of a table or list.  [default: label]
+    domain : COLUMN
+        The column of domains of a table or list.  [default: domain]
+    text : A,B
+        Columns of texts, for a text encoder such as minilm or hf:NAME.
+    images : FOLDER
+        The folder or .zip with the pictures of a list. Default: the folder of the list.
+    splits : FOLDER
+        The folder of official split lists beside a folder of pictures.
+    size
+        Side of the pictures that enter the network. Default: what the backbone was made for.
+    batch
+        How many it reads at once.
+    """
+    if out.suffix != ".safetensors":
+        raise base.UsageError(f"Features are kept in a .safetensors file, and {out.name} is none by its name.")
+    if out.exists() and not force:
+        raise base.UsageError(f"{out} is there already: add --force to replace it, or give another --out.")
+    path = Path(file)
+    if path.exists() and path.suffix != ".toml":
+        if data is not None:
+            raise base.UsageError(f"--data is of a benchmark, and {file} is a file or folder: leave it out.")
+        names = options.split_words(text)
+        spec, root = datasets.make_spec(path, label, domain, names, images, splits), path.absolute().parent
+    else:
+        benchmark = bench.load_benchmark(file)
+        spec = datasets.DataSpec.from_table(benchmark.name, benchmark.data)
+        if data is None:
+            raise base.UsageError(f"Where are the data of {benchmark.name}? Give their folder with --data DIR.")
+        root = data
+    backbone = datasets.FrozenBackbone(net, weights, size)
+    began = time.monotonic()
+    with bench.count_files("extracting features") as on_progress:
+        extracted = datasets.extract_dataset(
+            spec, root, backbone, allow_partial=allow_partial, batch=batch, device=device, on_progress=on_progress
+        )
+    extracted.save(out)
+    seconds = max(time.monotonic() - began, 1e-3)
+    rows, width = extracted.x.shape
+    say(f"{rows} rows of {width} features of {backbone.name} are in {out} ({rows / seconds:.1f} a second).")
 
 
 def show(model: Path, /, as_json: options.AsJson = False) -> None:

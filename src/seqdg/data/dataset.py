@@ -20,8 +20,8 @@ READERS = {
     "images": "seqdg.data.image_folder",
     "rotated-digits": "seqdg.data.rotated_mnist",
     "list": "seqdg.data.image_list",
-    "features": "seqdg.data.features",
-    "table": "seqdg.data.features",
+    "features": "seqdg.data.features.domain_files",
+    "table": "seqdg.data.features.domain_files",
 }
 TARGETS = ("class", "number")
 NORMALIZATIONS = ("none", "l1", "l2", "zscore")

@@ -36,6 +36,14 @@ def recognizes(path: Path) -> bool:
 
 
 def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
+    contents, container, pictures = describe(path, spec, root)
+    if pictures:
+        fill_pixels(contents, container, pictures, spec.size, progress)
+    return contents
+
+
+def describe(path: Path, spec: DataSpec, root: Path) -> tuple[Contents, Container, list[PictureFile]]:
+    """Return all that is read of the pictures but their pixels, and where these are."""
     if path.is_file() and path.suffix.lower() != ".zip":
         raise UsageError(f"{path} is neither a folder nor a .zip of pictures.")
     container = open_container(path)
@@ -44,9 +52,7 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
     if spec.splits:
         contents.validation, problems = read_validation_split(contents, pictures, root / spec.splits)
         contents.problems += problems
-    if pictures:
-        fill_pixels(contents, container, pictures, spec.size, progress)
-    return contents
+    return contents, container, pictures
 
 
 def _read_names(path: Path) -> list[str]:

@@ -24,7 +24,7 @@ from seqdg.base import UsageError, count_things, import_function, list_some, ref
 from seqdg.data.columns import is_missing, rank_word, to_word, to_words
 from seqdg.data.dataset import DataSpec, ProgressCallback
 from seqdg.data.domain_rows import ID_TEST, Contents, Problem, find_missing_domains
-from seqdg.data.features import get_form
+from seqdg.data.features.domain_files import get_form
 from seqdg.data.pictures import (
     Container,
     FolderContainer,
@@ -45,6 +45,14 @@ def recognizes(path: Path) -> bool:
 
 
 def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
+    contents, container, pictures = describe(path, spec, root)
+    if pictures:
+        fill_pixels(contents, container, pictures, spec.size, progress)
+    return contents
+
+
+def describe(path: Path, spec: DataSpec, root: Path) -> tuple[Contents, Container, list[PictureFile]]:
+    """Return all that is read of the pictures but their pixels, and where these are."""
     rows, problems, notes = _describe_rows(path, spec)
     container = _open_images(path, spec, root, rows["file"])
     problems += container.problems
@@ -70,11 +78,10 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
         contents.divide(rows["split"].to_numpy())
     if spec.group_column:
         contents.set_groups(rows["group"].to_numpy(object))
-    if len(rows) and is_labeled:
-        named = zip(rows["domain"], contents.y, rows["file"], strict=True)
-        pictures = [PictureFile(domain, contents.classes[i], files[name]) for domain, i, name in named]
-        fill_pixels(contents, container, pictures, spec.size, progress)
-    return contents
+    if not (len(rows) and is_labeled):
+        return contents, container, []
+    named = zip(rows["domain"], contents.y, rows["file"], strict=True)
+    return contents, container, [PictureFile(domain, contents.classes[i], files[name]) for domain, i, name in named]
 
 
 def _describe_rows(path: Path, spec: DataSpec) -> tuple[Any, list[Problem], list[str]]:

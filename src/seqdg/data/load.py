@@ -33,6 +33,7 @@ from seqdg.data.domain_rows import (
     collect_rows,
     split_by_domain,
 )
+from seqdg.data.features.feature_file import SUFFIX, Features
 from seqdg.data.frame import Frame, note_columns
 from seqdg.data.table_files import TableFile, TableFormat, is_table, open_table
 
@@ -89,7 +90,7 @@ def check_dataset(
     A mistake that leaves nothing to read is the only problem.
     """
     try:
-        path = _locate(spec, root)
+        path = locate(spec, root)
         reader = import_module(READERS[spec.format or guess_format(path)])
         contents: Contents = reader.read(path, spec, root, progress)
     except UsageError as error:
@@ -121,7 +122,7 @@ def _make_checked(check: DataCheck) -> Dataset:
     return Dataset(name=check.spec.name, fingerprint=check.fingerprint, notes=check.notes, **made)
 
 
-def _locate(spec: DataSpec, root: Path) -> Path:
+def locate(spec: DataSpec, root: Path) -> Path:
     for name in spec.path:
         if (root / name).is_file() or (root / name).is_dir():  # and no device
             return root / name
@@ -178,6 +179,8 @@ def read_rows(
         raise UsageError(
             f"There is no {path}. Give a table, such as a .csv or .parquet file, or a folder or .zip of images."
         )
+    if path.suffix.lower() == SUFFIX:
+        return label_features(Features.load(path), path.name)
     if not is_table(path):
         return _read_images(path, progress)
     table, types = open_table(path, TableFormat(encoding=encoding)), types or {}
@@ -229,6 +232,13 @@ def read_rows(
         check_class_sizes(f"Column '{label}'", y, f"Name another column with --label{numbers}.")
     features = {name: kind for name, kind in types.items() if name not in roles}
     return LabeledRows(x.decide_types(features, na, is_text=True), y, domains, notes, weights)
+
+
+def label_features(features: Features, name: str) -> LabeledRows:
+    """Return the rows of a features file as a table. name: that of the file, for errors."""
+    if features.y is None or features.domains is None:
+        raise UsageError(f"{name} has no labels and domains: its pictures did not lie in <domain>/<class>/.")
+    return LabeledRows(features, features.y, features.domains)
 
 
 def _read_images(path: Path, progress: ProgressCallback | None) -> LabeledRows:

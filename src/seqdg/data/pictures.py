@@ -225,8 +225,13 @@ def require_pillow() -> None:
         raise UsageError("Reading images needs Pillow: pip install 'seqdg[images]'.") from None
 
 
-def decode(data: bytes, size: int) -> Pixels:
+RESAMPLING = {"bilinear": 2, "bicubic": 3}  # over the whole area that a pixel covers; the numbers are Pillow's
+
+
+def decode(data: bytes, size: int, resampling: str = "bilinear") -> Pixels:
     """Decode a picture to RGB of side `size`. The aspect ratio is not kept, as is usual for these benchmarks.
+
+    resampling: one of `RESAMPLING`.
 
     Raises whatever Pillow raises on a file that is broken or no picture.
     """
@@ -237,7 +242,7 @@ def decode(data: bytes, size: int) -> Pixels:
     check_memory(PIXEL * (opened.width * opened.height + size * size) * count_cores(), "A picture on every core")
     image = _to_rgb(opened)
     if image.size != (size, size):
-        image = image.resize((size, size), resample=2)  # bilinear, over the whole area that a pixel covers
+        image = image.resize((size, size), resample=RESAMPLING[resampling])
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
 
 
@@ -371,12 +376,12 @@ def _decode_all(
     return broken
 
 
-def decode_file(container: Container, file: File, size: int) -> Pixels | Problem:
+def decode_file(container: Container, file: File, size: int, resampling: str = "bilinear") -> Pixels | Problem:
     """Decode a picture of a folder or a zip; return what is wrong where that cannot be done."""
     try:
         if file.size > LARGEST:
             raise ValueError(f"{file.size} bytes")
-        return decode(container.read(file), size)
+        return decode(container.read(file), size, resampling)
     except Exception as error:  # a decoder may raise anything on a broken file, and each is to be listed
         why = str(error).split("<_io")[0].strip()[:200] or type(error).__name__
         return Problem(f"{container.location}: '{file.name}' cannot be decoded as an image ({why}).")

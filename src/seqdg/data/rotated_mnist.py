@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from seqdg.base import UsageError
 from seqdg.data.dataset import Dataset, DataSpec, ProgressCallback
 from seqdg.data.domain_rows import Contents, DomainRows, collect_rows
-from seqdg.data.features import read_npz
+from seqdg.data.features.domain_files import read_npz
 from seqdg.data.pictures import require_pillow
 
 DOMAINS = ("0", "15", "30", "45", "60", "75")  # degrees, counter-clockwise

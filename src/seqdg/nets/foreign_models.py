@@ -36,27 +36,34 @@ _OPERATORS: list[Any] = []  # torch forgets them with the object
 
 def _import(package: str, needed_for: str, cure: str) -> Any:
     """Import a package, or raise a UsageError that says what to install."""
+    prepare_torchvision()
     try:
         return import_module(package)
     except (ImportError, RuntimeError) as error:
-        if "operator torchvision::" in str(error) and not _OPERATORS:
-            _declare_operators()
-            return _import(package, needed_for, cure)
         why = str(error).split("\n")[0]
         raise UsageError(
             f"{needed_for} needs the package {package}, which cannot be imported ({why}). {cure}"
         ) from None
 
 
-def _declare_operators() -> None:
-    """Declare the operators of torchvision that are missing where it was made for another build of torch.
+def prepare_torchvision() -> None:
+    """Import torchvision, which these packages use, where it is installed.
 
-    No network here uses them, and without them torchvision, and what imports it, cannot be imported at all.
+    Where it was made for another build of torch, two of its operators are missing, and it could not be imported at all:
+    they are declared. No network here uses them.
     """
-    library: Any = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
-    for name in ("nms", "qnms"):
-        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    _OPERATORS.append(library)
+    for again in (True, False):
+        try:
+            import_module("torchvision")
+        except ImportError:
+            return
+        except RuntimeError as error:
+            if not again or "operator torchvision::" not in str(error) or _OPERATORS:
+                return
+            library: Any = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
+            for name in ("nms", "qnms"):
+                library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            _OPERATORS.append(library)
 
 
 @contextmanager
@@ -116,6 +123,8 @@ def _make_timm(model: str, shape: Shape, classes: int, dropout: float) -> nn.Mod
         module: nn.Module = timm.create_model(model, pretrained=False, num_classes=classes, **settings)
     except Exception as error:  # of a size that its patches do not divide, among others
         raise _explain(f"{TIMM}{model}", error) from error
+    if min(getattr(getattr(module, "patch_embed", None), "grid_size", None) or (1,)) < 1:
+        raise _explain(f"{TIMM}{model}", ValueError(f"pictures of {shape[1]} × {shape[2]} hold no patch"))
     return module
 
 

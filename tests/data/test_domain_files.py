@@ -14,7 +14,7 @@ from pyarrow import csv, parquet
 
 from seqdg.base import UsageError
 from seqdg.data import DataSpec, check_dataset, load_dataset
-from seqdg.data.features import read_file
+from seqdg.data.features.domain_files import read_file
 
 DOMAINS = ("amazon", "dslr", "webcam")
 

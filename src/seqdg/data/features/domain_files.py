@@ -1,9 +1,9 @@
-"""Rows of features: one table, or files of one domain each (`.mat`, `.npz` or a table), or one `.npz` of all.
+"""Rows of features: one table, or files of one domain each (`.mat`, `.npz` or a table), or one file of all.
 
 A table has a column for the domain, one for the label, and features in all others. A feature is a number; a category,
 which becomes a column of 0 and 1 for each of its values; or free text, which becomes hashed n-grams, or what an encoder
 of the user's makes of it. The numbers come first, then the categories, then the text. An `.npz` of all domains has
-`<domain>_x` and `<domain>_y`.
+`<domain>_x` and `<domain>_y`; a `.safetensors` is what `seqdg features` wrote.
 
 Published layouts that need nothing said: Office-Caltech10 SURF (`fts`, `labels`), VLCS DeCAF6 (`data`, whose last
 column is the label), IXMAS dense trajectories (`desc` with a column per video, `labels`). MATLAB files are of version 5
@@ -36,6 +36,7 @@ from seqdg.data.domain_rows import (
     find_missing_domains,
     split_by_domain,
 )
+from seqdg.data.features.feature_file import SUFFIX, Features
 from seqdg.data.table_files import TableFormat, is_table, open_table
 
 ARRAYS = (".mat", ".npz")
@@ -51,7 +52,7 @@ EXACT = 2.0**53  # above it, whole numbers of a column can no longer be told apa
 def recognizes(path: Path) -> bool:
     """Recognize a table, an .npz file, or a folder with feature files at its top or one folder below."""
     if path.is_file():
-        return path.suffix.lower() == ".npz" or is_table(path)
+        return path.suffix.lower() in (".npz", SUFFIX) or is_table(path)
     return any(is_feature_file(item) for pattern in ("*", "*/*") for item in path.glob(pattern))
 
 
@@ -65,9 +66,24 @@ def _get_stem(path: Path) -> str:
 
 
 def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
+    if path.is_file() and path.suffix.lower() == SUFFIX:
+        return _read_features(path, spec)
     if path.is_file():
         return read_table(path, spec) if is_table(path) else _read_one_npz(path, spec)
     return _read_folder(path, spec)
+
+
+def _read_features(path: Path, spec: DataSpec) -> Contents:
+    """Read a file of features that `seqdg features` wrote."""
+    features = Features.load(path)
+    if features.y is None or features.domains is None:
+        raise UsageError(f"{path} has no labels and domains: its pictures did not lie in <domain>/<class>/.")
+    spec = spec if spec.classes else replace(spec, classes=features.classes)
+    y = features.y.astype(np.float64) if spec.is_regression else features.y
+    rows, missing, left_out = split_by_domain(
+        DomainRows(features.x, y, features.validation), features.domains, spec, str(path)
+    )
+    return collect_rows(spec, rows, missing, left_out)
 
 
 def _read_folder(path: Path, spec: DataSpec) -> Contents:

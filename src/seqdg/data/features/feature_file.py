@@ -1,0 +1,165 @@
+"""Features of pictures or texts by a frozen backbone, and the file that keeps them: safetensors with a seal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+import torch
+from numpy.typing import NDArray
+
+from seqdg.base import UsageError, check_memory, has_broken_seal, replace_file, save_sealed
+from seqdg.data.columns import to_word
+from seqdg.data.domain_rows import Matrix
+
+SUFFIX = ".safetensors"
+FORMAT, VERSION = "seqdg-features", "1"
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Rows of features with what is known of them.
+
+    Parameters
+    ----------
+    x : array of shape (row, feature)
+        The features, in float32.
+    about : dict
+        The backbone's name, the sha256 of its weights, how inputs were prepared, and a hash of the inputs.
+    y, domains : array of shape (row,), or None
+        The label and the domain of each row, as text.
+    paths : tuple of str
+        The file of each picture; of texts, none.
+    classes : tuple of str
+        The names of the labels, in order.
+    validation : array of shape (row,), or None
+        Which rows an official split validates on.
+    backbone : object, optional
+        The backbone itself, where it was built here: what trains on these features can then predict from pictures.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> import seqdg
+    >>> path = Path(tempfile.mkdtemp()) / "f.safetensors"
+    >>> about = {"backbone": "mine", "weights_sha256": "", "preprocessing": {}}
+    >>> seqdg.Features(np.ones((2, 3), np.float32), about, y=np.array(["cat", "dog"])).save(path)
+    >>> seqdg.Features.load(path).y.tolist()
+    ['cat', 'dog']
+    """
+
+    x: Matrix
+    about: Mapping[str, Any]
+    y: NDArray[Any] | None = None
+    domains: NDArray[Any] | None = None
+    paths: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    validation: NDArray[np.bool_] | None = None
+    backbone: Any = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the features as columns of a table."""
+        return name_columns(self.x.shape[1])
+
+    def save(self, path: str | Path) -> None:
+        """Write all of it to one file, whole or not at all.
+
+        Parameters
+        ----------
+        path : str or Path
+            A name that ends in .safetensors.
+        """
+        path = Path(path)
+        if path.suffix != SUFFIX:
+            raise UsageError(f"Features are kept in a {SUFFIX} file, and {path.name} is none by its name.")
+        tensors: dict[str, NDArray[Any]] = {"x": self.x}
+        about: dict[str, Any] = {**self.about, "paths": list(self.paths)}
+        for name, values in (("y", self.y), ("domain", self.domains)):
+            if values is not None:
+                words = [to_word(value) for value in values.tolist()]
+                names = list(self.classes) if name == "y" and self.classes else sorted(set(words))
+                index = {word: i for i, word in enumerate(names)}
+                tensors[name] = np.array([index[word] for word in words], dtype=np.int64)
+                about[name] = names
+        if self.validation is not None:
+            tensors["validation"] = self.validation
+        text = {"format": FORMAT, "version": VERSION, "about": json.dumps(about)}
+        content = save_sealed({n: torch.from_numpy(np.ascontiguousarray(a)) for n, a in tensors.items()}, text)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replace_file(path) as out:
+                out.write(content)
+        except OSError as error:
+            raise UsageError(f"The features cannot be written to {path}: {error.strerror or error}.") from error
+
+    @classmethod
+    def load(cls, path: str | Path) -> Features:
+        """Read a file that `save` or `seqdg features` wrote.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+
+        Returns
+        -------
+        Features
+            What it holds; its backbone is known by name alone.
+        """
+        path = Path(path)
+        try:
+            check_memory(2 * path.stat().st_size, str(path))
+            content = path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"The features {path} cannot be read ({error.strerror}). Check the path.") from None
+        if has_broken_seal(content):
+            raise UsageError(f"{path} is damaged: its bytes have changed since it was written. Make or copy it again.")
+        try:
+            length = int.from_bytes(content[:8], "little")
+            text = json.loads(content[8 : 8 + length])["__metadata__"]
+            arrays = safetensors.numpy.load(content)
+            about = json.loads(text["about"]) if text["format"] == FORMAT else {}
+        except (safetensors.SafetensorError, ValueError, KeyError, TypeError, OverflowError):
+            about = {}
+        if not isinstance(about, dict) or "backbone" not in about or "x" not in arrays:
+            raise UsageError(f"{path} holds no features that seqdg wrote: make it with `seqdg features`.")
+        if text["version"] != VERSION:
+            raise UsageError(f"{path} was written by another version of seqdg: make it again with `seqdg features`.")
+        classes, names = (tuple(about.pop(name, ())) for name in ("y", "domain"))
+        return cls(
+            arrays["x"],
+            y=np.array(classes, dtype=object)[arrays["y"]].astype(str) if "y" in arrays else None,
+            domains=np.array(names, dtype=object)[arrays["domain"]].astype(str) if "domain" in arrays else None,
+            paths=tuple(about.pop("paths")),
+            classes=classes,
+            validation=arrays.get("validation"),
+            about=about,
+        )
+
+
+def name_columns(width: int) -> tuple[str, ...]:
+    return tuple(f"feature{i}" for i in range(width))
+
+
+def describe_difference(about: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Say what differs between the backbones of two sets of features; empty: nothing that matters."""
+    for key, what in (("backbone", "backbone"), ("weights_sha256", "weights"), ("preprocessing", "preprocessing")):
+        if about.get(key) != other.get(key):
+            return f"the {what} is {_shorten(other.get(key))}, not {_shorten(about.get(key))}"
+    return ""
+
+
+def _shorten(value: Any) -> str:
+    return str(value)[:40]
