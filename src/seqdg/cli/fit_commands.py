@@ -301,6 +301,7 @@ def predict(
     na: str | None = None,
     encoding: str = "",
     force: bool = False,
+    label_shift: bool = False,
 ) -> None:
     """Predict every row of a table, or every image of a folder: a label and the probability of every class, or
     a number.
@@ -321,12 +322,23 @@ def predict(
         Where to write predictions: .csv or .parquet; - for standard output.
     device : auto|cpu|cuda
         Where to predict. auto uses a GPU if there is one.
+    label_shift
+        Correct the probabilities for how frequent the classes are in this table, as its rows tell without labels: for
+        one domain, where classes are more or less frequent than in training and otherwise look the same.
     """
     loaded = estimator.read_model(model, device=base.choose_device(device))
     ids, missing_values = options.split_names(id), options.split_words(na)
     with bench.count_files("predicting") as on_progress, options.open_data(data) as path:
         tally = estimator.predict_file(
-            loaded, path, out, on_progress, force=force, ids=ids, na=missing_values, encoding=encoding
+            loaded,
+            path,
+            out,
+            on_progress,
+            force=force,
+            ids=ids,
+            na=missing_values,
+            encoding=encoding,
+            label_shift=label_shift,
         )
     to_standard = str(out) == "-"
     for note in tally.notes.values():

@@ -22,6 +22,7 @@ from seqdg.bench import FittedEstimator, list_learners
 from seqdg.core import Algorithm
 from seqdg.data import Frame, count_present
 from seqdg.estimator.fitting import fit_ensemble, fit_model
+from seqdg.estimator.label_shift import check_label_shift, correct_label_shift
 from seqdg.estimator.model import ArrayModel, EnsembleModel, Model, read_model, write_model
 from seqdg.estimator.model_inputs import TableInput
 from seqdg.estimator.recipe import (
@@ -387,8 +388,7 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
         -------
         array of shape (row,)
         """
-        logits = self._compute_outputs(X)
-        return self.model_.choose_classes(logits)
+        return self.model_.choose_classes(self._compute_outputs(X))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of every class.
@@ -404,6 +404,44 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
             In the order of `classes_`.
         """
         return np.asarray(softmax(self._compute_outputs(X), axis=1))
+
+    def predict_label_shift(self, X: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the probability of every class in a domain where classes are as frequent as its own rows say.
+
+        Where classes are more or less frequent than in training and look the same within a class (label shift, as where
+        another clinic sees more of the ill), the rows of the new domain tell how frequent, without labels: expectation-
+        maximization over the model's probabilities (Saerens, Latinne and Decaestecker, 2002). Where domains differ in
+        another way, the correction may do harm.
+
+        Parameters
+        ----------
+        X : data frame, matrix or array of shape (row, ...)
+            The rows of one domain, 20 at least.
+
+        Returns
+        -------
+        probabilities : array of shape (row, class)
+            In the order of `classes_`.
+        shares : array of shape (class,)
+            How frequent the classes are in this domain.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import seqdg
+        >>> draw = np.random.default_rng(0)
+        >>> X, ill = draw.normal(size=(600, 1)), np.repeat([0, 1], 300)
+        >>> X[ill == 1] += 2
+        >>> model = seqdg.DomainClassifier("logistic").fit(X, ill, domains=np.arange(600) % 3)
+        >>> new = np.concatenate([draw.normal(size=(450, 1)), draw.normal(size=(50, 1)) + 2])  # a tenth is ill
+        >>> model.predict_proba(new).mean(axis=0).round(1).tolist()
+        [0.8, 0.2]
+        >>> model.predict_label_shift(new)[1].round(1).tolist()
+        [0.9, 0.1]
+        """
+        p, priors = self.predict_proba(X), self.model_.facts["priors"]
+        check_label_shift(priors, len(p))
+        return correct_label_shift(p, np.array(priors))
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the logits.

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -27,6 +28,7 @@ from seqdg.bench import (
 )
 from seqdg.core import Algorithm, count_needed_evaluations, describe_settings
 from seqdg.data import Dataset
+from seqdg.estimator.label_shift import find_priors
 from seqdg.estimator.model import ROWS, ArrayModel, EnsembleModel, Model, NetModel, share_input
 from seqdg.estimator.model_inputs import ImageInput, TableInput
 from seqdg.estimator.recipe import CENTERED, WEIGHTED, Member, Recipe, adapt_recipe
@@ -196,11 +198,19 @@ def fit_ensemble(
         **about.facts,
         "step": 0,
         "validation": _validate(model, user_data),
+        **({} if model.is_regression else {"priors": _mix_priors(kept)}),
         "parameters": {**about.facts["parameters"], "algorithm": WEIGHTED, "settings": {}, "stop": None},
         "notes": list(dict.fromkeys([*notes, *left_out])),
     }
     together = {"together": "all" if model.least else model.together} if model.together else {}
     return replace(model, facts={**{k: v for k, v in facts.items() if k != "together"}, **together})
+
+
+def _mix_priors(members: Sequence[tuple[Model, Member]]) -> list[float]:
+    """Average the shares of classes that the members' probabilities are of, as these are averaged."""
+    weights = [member.weight for _, member in members]
+    mixed: list[float] = np.average([m.facts["priors"] for m, _ in members], axis=0, weights=weights).tolist()
+    return mixed
 
 
 def _validate(model: EnsembleModel, user_data: UserData) -> dict[str, dict[str, float | None]]:
@@ -250,6 +260,7 @@ def _collect_facts(dataset: Dataset, recipe: Recipe, step: int, chosen: Evaluati
     return {
         "domains": domains,
         "step": step,
+        **({} if dataset.is_regression else {"priors": find_priors(dataset, recipe.algorithm, recipe.class_weight)}),
         "validation": validation,
         "parameters": recipe.describe(),
         "versions": list_versions(),

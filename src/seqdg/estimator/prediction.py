@@ -40,6 +40,7 @@ from seqdg.data import (
     to_word,
     to_words,
 )
+from seqdg.estimator.label_shift import FEWEST, check_label_shift, correct_label_shift
 from seqdg.estimator.model import Model
 from seqdg.estimator.model_inputs import ImageInput, TableInput, make_missing_error
 from seqdg.training import compute_metrics
@@ -155,13 +156,17 @@ def predict_file(
     ids: Sequence[str] | None = None,
     na: Sequence[str] = (),
     encoding: str = "",
+    label_shift: bool = False,
 ) -> Tally:
     """Write a row per row of the data: its label and the probability of every class, or the number predicted.
 
     force: replace a file that is at `out`.   ids: columns to write beside the predictions, as they are; None: those
     that the model remembers and the table has.   na: text and numbers that mean missing, besides those that the model
     remembers.   encoding: of a table of text; empty: told from the file.
+    label_shift: correct probabilities for how frequent the classes are among these rows, which are one domain's.
     """
+    if label_shift:
+        check_label_shift(model.facts.get("priors"), FEWEST)
     if not data.exists():
         raise UsageError(f"There is no {data} to predict.")
     taken = out.exists() and out != STDOUT
@@ -180,10 +185,13 @@ def predict_file(
     else:
         parts = _read_images(model, data, tally, on_progress)
     with open_writer(out) as write:
-        for rows, truth, weight, names in _join_parts(parts) if model.together else parts:
+        for rows, truth, weight, names in _join_parts(parts) if model.together or label_shift else parts:
             if model.together:
                 model.check_rows(len(rows))
-            columns = _make_columns(model, model.predict_rows(rows))
+            logits = model.predict_rows(rows)
+            if label_shift:
+                logits = _correct(model, logits, tally)
+            columns = _make_columns(model, logits)
             if truth is not None:
                 tally.count(model, truth, columns[PREDICTION if model.is_regression else "label"], weight)
             tally.rows += len(rows)
@@ -269,6 +277,17 @@ def _join_parts(parts: Iterable[Part]) -> Iterator[Part]:
         ids = {name: np.concatenate([np.asarray(part.ids[name]) for part in whole]) for name in whole[0].ids}
         weight = np.concatenate([part.weight for part in whole])
         yield Part(torch.cat([part.rows for part in whole]), np.concatenate(known) if known else None, weight, ids)
+
+
+def _correct(model: Model, logits: NDArray[np.float64], tally: Tally) -> NDArray[np.float64]:
+    """Correct the logits of all rows of a domain for how frequent its classes are, and note how frequent."""
+    priors = model.facts["priors"]
+    check_label_shift(priors, len(logits))
+    p, shares = correct_label_shift(softmax(logits, axis=1), np.array(priors))
+    each = zip(model.classes.tolist(), priors, shares, strict=True)
+    changes = list_some([f"{c} {100 * before:.1f} to {100 * after:.1f} %" for c, before, after in each])
+    tally.note(f"Shares of the classes, from training to this table as its rows tell them: {changes}.")
+    return np.log(np.clip(p, 1e-12, 1.0))
 
 
 def _make_columns(model: Model, logits: NDArray[np.float64]) -> Columns:
