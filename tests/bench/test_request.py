@@ -17,7 +17,7 @@ from seqdg.cli.options import takes
 def test_python_and_the_command_line_have_the_options_of_a_request() -> None:
     asked = {name for name, about in Request.__dataclass_fields__.items() if about.init}
     assert set(inspect.signature(run).parameters) == asked | {"benchmark", "progress", "command"}
-    assert set(inspect.signature(takes(bench)).parameters) == asked | {"benchmark"}
+    assert set(inspect.signature(takes(bench)).parameters) == asked | {"benchmark", "dry_run"}
 
 
 def test_what_python_gives_comes_to_what_the_command_line_gives() -> None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         find_learner_of,
         list_learners,
     )
+    from seqdg.bench.merging import describe_merge, merge_shards
     from seqdg.bench.planning import Plan, choose_compiled, plan_trials, time_groups
     from seqdg.bench.reruns import (
         Repeat,
@@ -57,8 +58,8 @@ if TYPE_CHECKING:
     from seqdg.bench.running import (
         FailedTrials,
         check_versions,
-        default_directory,
         describe_failures,
+        preview_run,
         run,
         run_benchmark,
     )

@@ -10,20 +10,21 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from seqdg.base import UsageError, list_some, parse_text, read_fields, read_toml, read_value, unknown
+from seqdg.base import UsageError, list_some, make_file_name, parse_text, read_fields, read_toml, read_value, unknown
 from seqdg.bench.executors import ExecutorChoice
 from seqdg.bench.learners.contract import TRAINING, Candidate, Draft
 from seqdg.bench.learners.stack_learner import find_learner, list_learners
-from seqdg.bench.planning import Plan, plan
+from seqdg.bench.planning import Plan, parse_shard, plan
 from seqdg.bench.search import MULTIPLES
 from seqdg.bench.task import RowsOnDisk, Task
 from seqdg.core import build, format_value, list_algorithms, list_inner_names, shorten, split_chain
 from seqdg.data import Dataset, find_augmentation
-from seqdg.nets import NET_NAMES, NetSpec, get_published_dropout, is_own_net
+from seqdg.nets import NET_NAMES, NetSpec, get_published_dropout, is_own_net, shorten_net
 from seqdg.results import RULES
 from seqdg.training import Protocol, check_rule, fix_split, list_sources
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
+QUICK = {"trials": 1, "steps": 2, "rows": 0}  # what --quick asks for; 0 rows: as few as that needs
 MOST_TRIALS = 100_000  # of an algorithm and a held-out domain
 NET_SETTING = "net."  # begins what `--set` says of the net
 FIELDS = {  # what the tables [net] and [protocol] say beside the fields of NetSpec and Protocol
@@ -67,6 +68,9 @@ class Request(ExecutorChoice):
     domainbed: Path | None = None
     log: Sequence[str] = ()
     trust: Sequence[str] = ()
+    shard: str | None = None  # which part of the plan, as `parse_shard` reads it
+    rows: int | None = None  # of every domain, a fixed sample; None: all
+    quick: bool = False  # everything once, for two steps, on few rows
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,6 +94,20 @@ class Request(ExecutorChoice):
                 "--reuse uses what a search on the first seed chose on the others, and there is no search: give "
                 "--search 2 or more."
             )
+        if self.rows is not None and self.rows < 1:
+            raise UsageError(f"--rows is {self.rows}. Give how many rows of every domain to take, at least 1.")
+        if self.quick and self.reuse:
+            raise UsageError("--quick runs everything once, and --reuse chooses between seeds: leave one of them out.")
+        if self.quick:
+            if taken := [name for name in ("trials", "steps", "rows") if getattr(self, name) is not None]:
+                raise UsageError(f"--quick says itself how many {taken[0]}: leave out --{taken[0]}.")
+            for name, number in QUICK.items():
+                object.__setattr__(self, name, number)
+        if self.reuse and self.shard:
+            raise UsageError(
+                "--reuse waits for a search that is spread over the shards: search with --shard, merge, and continue "
+                "without it."
+            )
         if not 0 <= self.checkpoint < float("inf"):
             raise UsageError(f"--checkpoint is {self.checkpoint:g} seconds. Give a positive number, or 0 for none.")
         if self.save_weights not in ("", "last", "chosen"):
@@ -99,6 +117,14 @@ class Request(ExecutorChoice):
     def leave_one_out(self) -> bool:
         """Whether trials with two domains held out run too, which selection within the sources needs."""
         return self.select == "leave-one-out"
+
+    def find_directory(self, benchmark: str) -> Path:
+        """Return the run directory of a benchmark, by its name or its file: what was asked for, or one below runs/."""
+        name = Path(benchmark).stem if benchmark.endswith(".toml") else benchmark
+        net = f"-{make_file_name(shorten_net(self.net))}" if self.net else ""
+        sample = "-quick" if self.quick else "" if self.rows is None else f"-rows-{self.rows}"
+        whole = self.out or Path("runs") / f"{name}{net}{sample}"
+        return whole if self.shard is None else whole / parse_shard(self.shard).folder
 
     def write_command(self, benchmark: str) -> str:
         """Write the command that asks for the same trials."""
@@ -113,16 +139,17 @@ class Request(ExecutorChoice):
             "precision",
             "net",
             "settings_from",
+            "rows",
             "trust",
         ]
+        names = [name for name in names if not self.quick or name not in QUICK]
         for name in [*names, *(["select"] if self.leave_one_out or self.reuse else [])]:
             value = getattr(self, name)
             if name == "select" or value != getattr(Request, name):
                 text = str(value) if isinstance(value, str | int | Path) else ",".join(value)
                 words += [f"--{name.replace('_', '-')}", text]
-        return shlex.join(
-            [*words, *(["--reuse"] if self.reuse else []), *(w for s in self.settings for w in ("--set", s))]
-        )
+        flags = [f"--{name}" for name in ("reuse", "quick") if getattr(self, name)]
+        return shlex.join([*words, *flags, *(w for s in self.settings for w in ("--set", s))])
 
 
 def _write_settings(settings: Mapping[str, Mapping[str, Any]] | Sequence[str]) -> tuple[str, ...]:
@@ -220,14 +247,19 @@ class Benchmark:
         return replace(self, tables={**self.tables, **{k: {**self.tables.get(k, {}), **v} for k, v in others.items()}})
 
     def make_task(
-        self, root: Path | None = None, allow_partial: bool = False, held_out: Sequence[str] | None = None
+        self,
+        root: Path | None = None,
+        allow_partial: bool = False,
+        held_out: Sequence[str] | None = None,
+        sample: int | None = None,
     ) -> Task:
-        """Make the task: its data lie below `root`. held_out: the domains that will be; None: the benchmark's."""
+        """Make the task: its data lie below `root`. held_out: the domains that will be; None: the benchmark's.
+        sample: so many rows of every domain; None: all."""
         in_turn = self.held_out_in_turn
         names = in_turn if in_turn == () else tuple(held_out or ()) or in_turn
         return Task(
             name=self.name,
-            rows=RowsOnDisk(self.name, self.data, root, allow_partial, names),
+            rows=RowsOnDisk(self.name, self.data, root, allow_partial, names, sample),
             net=self.net,
             batchnorm=self.batchnorm,
             protocol=self.protocol,
@@ -327,6 +359,13 @@ def load_benchmark(name: str) -> Benchmark:
             raise UsageError(f"There is no benchmark file '{name}'.")
         raise unknown("benchmark", name, list_benchmarks())
     return _read(path.stem, read_toml(path))
+
+
+def load_requested(name: str, request: Request) -> Benchmark:
+    """Load a benchmark with the net, the weights and the settings that a request has for it."""
+    about_net = [setting for setting in request.settings if setting.startswith(NET_SETTING)]
+    chosen = load_benchmark(name).with_net(request.net, about_net)
+    return chosen.with_weights(request.weights).with_settings(request.settings_from)
 
 
 def read_settings(path: Path) -> dict[str, Mapping[str, Any]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -178,3 +180,60 @@ def time_groups(
 def _count_steps(group: Group) -> int:
     """Count the steps of the protocol over all trainings of a group."""
     return sum(trials[0].protocol.steps for trials in group.trainings)
+
+
+# Shards ---------------------------------------------------------------------------------------------------------------
+
+AUTO = "auto"
+# What job arrays call the number of a task, and from which number they count.
+ARRAYS = {
+    "SLURM_ARRAY_TASK_ID": 1,
+    "PBS_ARRAY_INDEX": 1,
+    "SGE_TASK_ID": 1,
+    "LSB_JOBINDEX": 1,
+    "JOB_COMPLETION_INDEX": 0,  # an indexed job of Kubernetes
+}
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Shard `index` of `count`, from 1 on."""
+
+    index: int
+    count: int
+
+    @property
+    def folder(self) -> str:
+        return f"shard-{self.index}-of-{self.count}"
+
+
+def parse_shard(text: str, environment: Mapping[str, str] = os.environ) -> Shard:
+    """Parse `3/8`, or `auto/8`, whose index is the number that a job array gives its task."""
+    found = re.fullmatch(rf"(\d+|{AUTO})/(\d+)", text.strip())
+    if not found:
+        raise UsageError(
+            f"--shard is '{text}'. Give its number and how many there are, from 1/8 to 8/8, or auto/8 in a job array."
+        )
+    count = int(found[2])
+    index = _find_task(environment) if found[1] == AUTO else int(found[1])
+    if not 1 <= index <= count:
+        of = f", and this task of the job array is number {index}" if found[1] == AUTO else ""
+        raise UsageError(f"--shard is '{text}'{of}. The shards of {count} are 1 to {count}.")
+    return Shard(index, count)
+
+
+def _find_task(environment: Mapping[str, str]) -> int:
+    """Find the number of this task of a job array, from 1 on."""
+    for name, first in ARRAYS.items():
+        if environment.get(name, "").isdigit():
+            return int(environment[name]) + 1 - first
+    raise UsageError(f"--shard auto/N is for job arrays, and none of {', '.join(ARRAYS)} is set. Give a number: 1/N.")
+
+
+def take_shard(plan: Plan, shard: Shard) -> Plan:
+    """Take the groups i, i + n, i + 2 n, ... of a plan, for shard i of n. A group is what trains together, so a trial
+    has the same numbers in a shard as in one run of the whole plan."""
+    groups = plan.groups[shard.index - 1 :: shard.count]
+    keys = {trial.key for group in groups for trial in group.trials}
+    missing = tuple(group for group in plan.missing if group.trials[0].key in keys)
+    return replace(plan, trials=tuple(t for t in plan.trials if t.key in keys), groups=groups, missing=missing)

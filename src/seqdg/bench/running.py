@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from seqdg.base import DOMAINBED, Folder, UsageError, count_things, make_file_name, set_checkout, trust_only
-from seqdg.bench.benchmark import NET_SETTING, Benchmark, Request, load_benchmark
+from seqdg.base import DOMAINBED, Folder, UsageError, count_things, set_checkout, trust_only
+from seqdg.bench.benchmark import Benchmark, Request, load_requested
 from seqdg.bench.execution import (
     Executor,
     InProcess,
@@ -28,15 +28,17 @@ from seqdg.bench.execution import (
 )
 from seqdg.bench.executors import choose_executor, is_short
 from seqdg.bench.learners.stack_learner import find_learner
-from seqdg.bench.planning import Plan, choose_compiled, plan_further, time_groups
+from seqdg.bench.merging import note_part
+from seqdg.bench.planning import Kind, Plan, Shard, choose_compiled, parse_shard, plan_further, take_shard, time_groups
 from seqdg.bench.reruns import check_code
 from seqdg.bench.search import list_reused
-from seqdg.bench.task import Session
-from seqdg.nets import shorten_net
-from seqdg.report import Exporter, Results
+from seqdg.bench.task import Session, Trial, collect_by
+from seqdg.data import Dataset
+from seqdg.report import Exporter, Results, draw_table
 from seqdg.results import (
     CLASSES,
     DOMAINS,
+    LOSS_POINTS,
     VERSION,
     Record,
     RunningGroup,
@@ -45,10 +47,13 @@ from seqdg.results import (
     add_command,
     find_usual_criterion,
     format_duration,
+    has_run,
     lock_directory,
     make_directory,
 )
-from seqdg.training import CHOSEN, Saving, name_device
+from seqdg.training import CHOSEN, Saving, measure_peak_memory, name_device
+
+DESCRIPTION, CRITERIA_EACH = 4_000, 8  # bytes of a record beside its numbers; numbers of each evaluation and domain
 
 
 class FailedTrials(UserWarning):
@@ -86,6 +91,9 @@ def run(
     domainbed: str | Path | None = None,
     log: Sequence[str] = (),
     trust: Sequence[str] = (),
+    shard: str | None = None,
+    rows: int | None = None,
+    quick: bool = False,
     progress: bool = True,
     command: str | None = None,
 ) -> Results:
@@ -160,6 +168,13 @@ def run(
     trust : sequence of str
         Files and modules whose code may run because a file names them, such as the function `encode` of a benchmark of
         your own. Those that `algorithms` names need not be here.
+    shard : str, optional
+        "3/8" trains the third of eight parts of the plan, in the folder shard-3-of-8 of `out`; "auto/8" asks the job
+        array that runs it. `seqdg merge` joins them.
+    rows : int, optional
+        Train and test on so many rows of every domain: a fixed sample, of every class in proportion. None: all.
+    quick : bool
+        Run everything once, for two steps, on a few rows of every domain, to see that it works.
     progress : bool
         Show on the console how far the run is.
     command : str, optional
@@ -207,11 +222,10 @@ def run_benchmark(benchmark: str, request: Request, command: str | None = None, 
     the same trials.   quiet: say nothing on the console.
     """
     set_checkout(DOMAINBED, request.domainbed)
-    about_net = [setting for setting in request.settings if setting.startswith(NET_SETTING)]
-    chosen = load_benchmark(benchmark).with_net(request.net, about_net)
-    chosen = chosen.with_weights(request.weights).with_settings(request.settings_from)
+    chosen = load_requested(benchmark, request)
     executor, device = choose_executor(request, request.device)
-    directory = request.out or default_directory(chosen.name, request.net)
+    shard = None if request.shard is None else parse_shard(request.shard)
+    directory = request.find_directory(chosen.name)
     make_directory(directory)
     saving = Saving(
         files=Folder(directory.resolve()),
@@ -220,12 +234,14 @@ def run_benchmark(benchmark: str, request: Request, command: str | None = None, 
         chosen=request.save_weights == "chosen",
         predictions=request.save_predictions,
     )
-    session = Session(chosen.make_task(request.data, request.allow_partial, request.held_out), device, saving)
+    session = Session(
+        chosen.make_task(request.data, request.allow_partial, request.held_out, request.rows), device, saving
+    )
     on_message = (lambda text: None) if quiet else _say
     with lock_directory(directory), closing(Store.create(directory, chosen.name)) as store:
         check_versions(store, directory)
         sink = TrackedStore(store, Exporter(request.log, directory, chosen.name, on_message), on_message)
-        runner = _Runner(chosen, request, session, executor, directory, store, sink, quiet)
+        runner = _Runner(chosen, request, session, executor, directory, store, sink, shard, quiet)
         planned = runner.finish(command or request.write_command(benchmark))
     return Results.open(directory).only([trial.key for trial in planned.trials])
 
@@ -243,6 +259,7 @@ class _Runner:
     directory: Path
     store: Store
     sink: TrackedStore
+    shard: Shard | None
     quiet: bool
 
     def finish(self, command: str) -> Plan:
@@ -250,11 +267,19 @@ class _Runner:
         store, request, session, task = self.store, self.request, self.session, self.session.task
         with count_files("reading images", self.quiet) as on_progress:
             dataset = task.dataset(on_progress)
+        if others := store.fingerprints() - {dataset.fingerprint}:
+            raise UsageError(
+                f"{self.directory} holds trials on other rows of {dataset.name} (fingerprint {min(others)[:12]}, and "
+                f"here {dataset.fingerprint[:12]}): they do not belong in one table. Give --out another directory."
+            )
         for note in dataset.notes:
             self.sink.on_message(f"note: {note}")
         seeds = self.benchmark.list_seeds(request)
         first = replace(request, trials=1) if request.reuse else request
         planned = self.benchmark.plan(task, first, session.device, store.finished())
+        if self.shard is not None:
+            note_part(store, planned, self.shard)
+            planned = take_shard(planned, self.shard)
         check_code(store, self.directory, planned.trials)
         store.set_meta(CLASSES, json.dumps([str(name) for name in dataset.classes]))
         store.set_meta(DOMAINS, json.dumps(list(dataset.domains)))
@@ -322,6 +347,61 @@ class TrackedStore:
         self._exporter.show_table([r for r in self._store.records() if r.key in keys], rule)
 
 
+def preview_run(benchmark: str, request: Request) -> str:
+    """Say what a request would train, and about how long it would take and how much memory and disk; train nothing but
+    a few steps, to time them, and write nothing."""
+    set_checkout(DOMAINBED, request.domainbed)
+    chosen = load_requested(benchmark, request)
+    executor, device = choose_executor(request, request.device)
+    directory = request.find_directory(chosen.name)
+    task = chosen.make_task(request.data, request.allow_partial, request.held_out, request.rows)
+    with count_files("reading images") as on_progress:
+        dataset = task.dataset(on_progress)
+    finished, pace = set[str](), dict[Kind, float]()
+    if has_run(directory):
+        with closing(Store.open(directory)) as store:
+            finished, pace = store.finished(), store.pace(name_device(torch.device(device)))
+    planned = chosen.plan(task, request, device, finished)
+    if request.shard is not None:
+        planned = take_shard(planned, parse_shard(request.shard))
+    with count_files("timing each algorithm") as on_progress:
+        known = time_groups(planned.missing, task, device, pace, on_progress)
+    slots = min(executor.slots, len(planned.missing))
+    lines = [["algorithm", "trials", "missing", "groups", "seconds of one worker"]]
+    left = {trial.key for group in planned.missing for trial in group.trials}
+    for name, trials in collect_by(planned.trials, lambda trial: trial.short_name).items():
+        groups = [g for g in planned.missing if g.trials[0].short_name == name]  # a shared training is the first one's
+        seconds = f"{sum(known[g.key] for g in groups):.0f}" if all(g.key in known for g in groups) else "-"
+        missing = sum(trial.key in left for trial in trials)
+        lines.append([name, str(len(trials)), str(missing), str(len(groups)), seconds])
+    memory = measure_peak_memory(torch.device(device))
+    disk = sum(_estimate_bytes(trial, dataset, planned.parameters, request) for trial in planned.trials)
+    machine = "the GPU" if device.startswith("cuda") else "each worker" if slots > 1 else "this process"
+    return "\n".join(
+        [
+            _describe(task.title, planned, known, slots, directory),
+            "",
+            *draw_table(lines),
+            "",
+            f"Memory: about {_write_size(memory)} of {machine}, the most that a few steps took.",
+            f"Disk: about {_write_size(disk)}"
+            + (" with the weights." if request.save_weights else "; trained weights are not kept (--save-weights)."),
+        ]
+    )
+
+
+def _estimate_bytes(trial: Trial, dataset: Dataset, parameters: int, request: Request) -> int:
+    """Estimate what a trial takes on disk: its record, and what is kept of it."""
+    numbers = trial.protocol.evaluations * len(dataset.domains) * CRITERIA_EACH + LOSS_POINTS
+    copies = {"": 0, "last": 1, "chosen": 2}[request.save_weights]
+    outputs = sum(len(dataset.rows(d)) for d in trial.held_out) * dataset.outputs if request.save_predictions else 0
+    return 8 * numbers + DESCRIPTION + 4 * (copies * parameters + outputs)
+
+
+def _write_size(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{max(1, round(size / 2**20))} MiB"
+
+
 def check_versions(store: Store, directory: Path) -> None:
     """Refuse to add to a run of an older version: a table would mix trials that mean different things."""
     old = [version for version in store.versions() if version != VERSION]
@@ -331,12 +411,6 @@ def check_versions(store: Store, directory: Path) -> None:
             "methods have changed since: they and new ones do not belong in one table. Give --out another directory. "
             f"`seqdg table {directory}` shows what is there."
         )
-
-
-def default_directory(benchmark: str, net: str | None = None) -> Path:
-    """Return the run directory of a benchmark, by its name or its file; another net has its own."""
-    name = Path(benchmark).stem if benchmark.endswith(".toml") else benchmark
-    return Path("runs") / (f"{name}-{make_file_name(shorten_net(net))}" if net else name)
 
 
 def _describe(title: str, planned: Plan, costs: Mapping[str, float], slots: int, directory: Path) -> str:

@@ -279,10 +279,12 @@ class RowsOnDisk:
     root: Path | None = None
     allow_partial: bool = False
     held_out: tuple[str, ...] | None = None  # the domains that will be held out in turn; None: every one
+    sample: int | None = None  # rows of every domain, as `Dataset.sample` takes them; None: all
 
     def load(self, on_progress: ReadProgress | None = None) -> Dataset:
         if "_dataset" not in self.__dict__:
             dataset = load_data(self.table, self.root, self.allow_partial, self.name, on_progress, self.held_out)
+            dataset = dataset if self.sample is None else dataset.sample(self.sample)
             object.__setattr__(self, "_dataset", dataset)
         loaded: Dataset = self.__dict__["_dataset"]
         return loaded

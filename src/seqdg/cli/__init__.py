@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from seqdg import base
-from seqdg.cli.bench_commands import analyze, bench, rerun, soup, status, study
+from seqdg.cli.bench_commands import analyze, bench, merge, rerun, soup, status, study
 from seqdg.cli.fit_commands import export, features, fit, importance, learning_curve, predict, show
 from seqdg.cli.options import LISTS, takes
 from seqdg.cli.results_commands import check, import_domainbed, list_names, pack, predictions, report, table
@@ -27,7 +27,7 @@ app = typer.Typer(
 )
 RUN_CODE = (bench, study, rerun, soup, analyze, check, features)  # which files that they read may name
 for command in (
-    bench, study, table, report, status, pack, rerun, soup, predictions, analyze, import_domainbed, list_names,
+    bench, study, table, report, status, merge, pack, rerun, soup, predictions, analyze, import_domainbed, list_names,
     check, fit, features, predict, export, show, importance, learning_curve,
 ):  # in the order of the help  # fmt: skip
     app.command("list" if command is list_names else None)(takes(command, command in RUN_CODE))

@@ -1,4 +1,4 @@
-"""Commands that train on benchmarks: bench, study, status, rerun, soup, analyze."""
+"""Commands that train on benchmarks: bench, study, status, merge, rerun, soup, analyze."""
 
 from __future__ import annotations
 
@@ -20,16 +20,25 @@ from seqdg.cli import options
 from seqdg.cli.terminal import end_interrupted, explain_interruption, quote_command, say
 
 
-def bench(benchmark: str = "rotated-mnist", /, *, asked: options.RunOptions) -> None:
+def bench(benchmark: str = "rotated-mnist", /, dry_run: bool = False, *, asked: options.RunOptions) -> None:
     """Compare algorithms: run the trials that are missing, and print the table.
 
     Each trial trains on all domains but one and is tested on that one. Interrupt it whenever you like: the same command
     continues where it stopped.
 
         seqdg bench --algorithms agg,fo-s-mldg --trials 3
+
+    Parameters
+    ----------
+    dry_run
+        Train nothing; print what would run, and about how much time, memory and disk it takes.
     """
-    with explain_interruption(asked.out or benchmarks.default_directory(benchmark, asked.net)):
-        run = benchmarks.run_benchmark(benchmark, asked.make_request(), quote_command())
+    request = asked.make_request()
+    if dry_run:
+        typer.echo(benchmarks.preview_run(benchmark, request))
+        return
+    with explain_interruption(request.find_directory(benchmark)):
+        run = benchmarks.run_benchmark(benchmark, request, quote_command())
     statuses = run.count_statuses()
     if any(status != results.FAILED for status in statuses):
         typer.echo(run.table(asked.select))
@@ -167,6 +176,30 @@ def format_status(now: results.Status) -> str:
     elif not now.active and now.left + now.failed:
         lines.append("The command that started the run does what is left.")
     return "\n".join(lines)
+
+
+def merge(
+    shards: list[Path],
+    /,
+    out: Path,
+) -> None:
+    """Join the shards of `seqdg bench --shard` in one run directory. Exit code 1 means that some trials are missing.
+
+    Merge as often as you like: what has finished since is added.
+
+        seqdg merge runs/rotated-mnist/shard-* --out runs/rotated-mnist
+
+    Parameters
+    ----------
+    shards : DIR...
+        Directories of shards.
+    out : DIR
+        The run directory to write; trials that it holds already stay.
+    """
+    merged = benchmarks.merge_shards(shards, out)
+    typer.echo("\n".join(benchmarks.describe_merge(merged, out)))
+    if merged.left:
+        raise typer.Exit(1)
 
 
 def rerun(
@@ -375,7 +408,7 @@ def analyze(
     if first_steps is not None and not analysis.has_first_phase:
         raise base.UsageError(f"{kind} has one phase. Give its length with --steps, without --first-steps.")
     chosen = benchmarks.load_benchmark(benchmark)
-    directory = out or benchmarks.default_directory(chosen.name)
+    directory = benchmarks.Request(out=out).find_directory(chosen.name)
     results.make_directory(directory)
     if figures is not None:
         results.make_directory(figures, "--figures")  # now, not after the training

@@ -217,6 +217,13 @@ class RunOptions:
     log : tensorboard|mlflow|wandb
         Also write the curves of every trial and the table to this tool, below DIR. May be repeated, or several with
         commas.
+    shard : I/N
+        Train the I-th of N parts of the plan, in the folder shard-I-of-N of --out: for job arrays, whose tasks give
+        auto/N and are numbered from 1. `seqdg merge` joins them.
+    rows : N
+        Train and test on N rows of every domain: a fixed sample, of every class in proportion. Default: all.
+    quick
+        Run everything once, for two steps, on a few rows of every domain, to see that it works.
     """
 
     algorithms: str | None = None
@@ -247,6 +254,9 @@ class RunOptions:
     domainbed: Path | None = None
     log: list[str] | None = None
     trust: str | None = None
+    shard: str | None = None
+    rows: int | None = None
+    quick: bool = False
 
     def make_request(self) -> bench.Request:
         lists = {"algorithms": split_names(self.algorithms), "held_out": split_names(self.held_out)}

@@ -3,8 +3,9 @@ read it."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +25,7 @@ READERS = {
     "table": "seqdg.data.features.domain_files",
 }
 TARGETS = ("class", "number")
+FEW, FEW_OF_CLASS = 64, 4  # rows of a domain that a trial run needs
 NORMALIZATIONS = ("none", "l1", "l2", "zscore")
 
 
@@ -86,6 +88,52 @@ class Dataset:
     @cached_property
     def _rows(self) -> list[Tensor]:
         return [torch.nonzero(self.domain == i).flatten() for i in range(len(self.domains))]
+
+    def sample(self, rows: int) -> Dataset:
+        """Take so many rows of every domain, always the same ones: of every class, and of official validation rows, in
+        proportion, and at least one of each; all rows of a domain that has no more. 0: as few as a trial run needs."""
+        wanted = rows or max(FEW, FEW_OF_CLASS * len(self.classes))
+        kept = torch.cat([self._sample_domain(domain, wanted) for domain in self.domains]).sort().values
+        if len(kept) == len(self.y):
+            return self
+        note = f"A sample of {len(kept)} of {len(self.y)} rows: its accuracy says nothing about the whole set."
+
+        def take(values: Tensor | None) -> Tensor | None:
+            return None if values is None else values[kept]
+
+        return replace(
+            self,
+            x=self.x[kept] if isinstance(self.x, Tensor) else self.x[kept.numpy()],
+            y=self.y[kept],
+            domain=self.domain[kept],
+            validation=take(self.validation),
+            group=take(self.group),
+            weight=take(self.weight),
+            fingerprint=hashlib.sha256(f"{self.fingerprint} {wanted} rows of a domain".encode()).hexdigest(),
+            notes=(*self.notes, note),
+        )
+
+    def _sample_domain(self, domain: str, wanted: int) -> Tensor:
+        own = self.rows(domain)
+        if len(own) <= wanted:
+            return own
+        kinds = torch.zeros_like(own) if self.is_regression else self.y[own]
+        if self.validation is not None:
+            kinds = 2 * kinds + self.validation[own]
+        strata = [own[kinds == kind] for kind in sorted(set(kinds.tolist()))]
+        if len(strata) > wanted:
+            what = "classes, and training and validation rows," if self.validation is not None else "classes"
+            raise UsageError(
+                f"{self.name}: {wanted} rows of {domain} cannot hold one of each of its {len(strata)} {what}: take "
+                f"--rows {len(strata)} or more."
+            )
+        # Largest remainders, after one of each; then rows at even distances.
+        shares = [(wanted - len(strata)) * (len(stratum) - 1) / (len(own) - len(strata)) for stratum in strata]
+        counts = [1 + int(share) for share in shares]
+        order = sorted(range(len(strata)), key=lambda i: (int(shares[i]) - shares[i], i))
+        for i in order[: wanted - sum(counts)]:
+            counts[i] += 1
+        return torch.cat([s[torch.arange(n) * len(s) // n] for s, n in zip(strata, counts, strict=True)])
 
     @cached_property
     def remembered(self) -> dict[Hashable, Any]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from seqdg.results.next_domain import NextDomain, predict_next_domain
     from seqdg.results.record import (
         CLASSES,
+        COMMANDS,
         DIVERGED,
         DOMAINS,
         DONE,

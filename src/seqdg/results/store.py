@@ -249,6 +249,12 @@ class Store(RecordSource):
         rows = self._query("SELECT DISTINCT more FROM trials WHERE status <> ?", (FAILED,))
         return sorted({int(json.loads(row[0]).get("version", VERSION)) for row in rows})
 
+    def fingerprints(self) -> set[str]:
+        """Return the fingerprints of the rows that finished trials were trained on, where these are known."""
+        return {
+            row[0] for row in self._query("SELECT DISTINCT data FROM trials WHERE status <> ?", (FAILED,)) if row[0]
+        }
+
     def begin(self, planned: Mapping[str, str]) -> None:
         """Note that a run begins, with its trials by group; a finished trial keeps the group that it was trained in."""
         with self._transaction():
