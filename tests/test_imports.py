@@ -45,7 +45,7 @@ WITHOUT_FRONT = ("algorithms", "benchmarks")  # each file there is a name of its
 # Folders whose files register themselves, so that adding one is adding a file: who looks them up names the folder.
 LOOKED_UP = (("core.registry", "algorithms"), ("report.analyses", "paper"))
 PAST_A_FRONT = ("base.front",)  # what the fronts themselves are made of
-WITHOUT_TORCH = ("store", "export", "runs", "select", "summary", "statistics", "criteria")
+WITHOUT_TORCH = ("store", "export", "runs", "select", "statistics", "criteria")
 HEAVY = (
     "ray",
     "altair",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from seqdg.base import UsageError, check_memory, foreign, make_file_name, read_toml, refuse_broken
+from seqdg.base import UsageError, check_memory, make_file_name, read_toml, refuse_broken, system
 
 NAMES = [
     "../../climbed",
@@ -39,11 +39,11 @@ def test_names_that_are_fine_stay_as_they_are_and_long_ones_stay_apart() -> None
 
 
 def test_what_no_memory_holds_is_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign, "measure_free_memory", lambda: 2**30)
+    monkeypatch.setattr(system, "measure_free_memory", lambda: 2**30)
     check_memory(2**29, "A table")
     with pytest.raises(UsageError, match=r"A table needs at least 4.0 GiB of memory, and 80% of the 1.0 GiB that are"):
         check_memory(2**32, "A table")
-    monkeypatch.setattr(foreign, "measure_free_memory", lambda: None)
+    monkeypatch.setattr(system, "measure_free_memory", lambda: None)
     check_memory(2**60, "A table")  # where nobody knows how much there is
 
 

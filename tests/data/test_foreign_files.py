@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from fuzz import make_rows, write_arrays, write_list, write_pictures
 from seqdg import UsageError
-from seqdg.base import foreign
+from seqdg.base import system
 from seqdg.data import DataSpec, load_dataset, read_rows
 
 MIB = 2**20
@@ -92,7 +92,7 @@ def test_a_small_file_of_more_than_memory_holds_is_refused(
     path = tmp_path / name
     write_bomb(path)
     assert path.stat().st_size < 3 * MIB
-    monkeypatch.setattr(foreign, "measure_free_memory", lambda: 80 * MIB)
+    monkeypatch.setattr(system, "measure_free_memory", lambda: 80 * MIB)
     with pytest.raises(
         UsageError, match=r"x\.\S+ (so far )?needs at least 0\.\d GiB of memory, and 80% of the 0\.1 GiB"
     ):
@@ -104,7 +104,7 @@ def test_a_picture_of_more_pixels_than_memory_holds_is_a_problem(
 ) -> None:
     write_pictures(tmp_path / "set")
     Image.new("L", (6000, 5000)).save(tmp_path / "set" / "east" / "ill" / "0.png")
-    monkeypatch.setattr(foreign, "measure_free_memory", lambda: 80 * MIB)
+    monkeypatch.setattr(system, "measure_free_memory", lambda: 80 * MIB)
     with pytest.raises(
         UsageError, match=r"'east/ill/0\.png' cannot be decoded as an image .A picture on every core needs"
     ):

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
         read_value,
         restore_fields,
     )
-    from seqdg.base.foreign import check_memory, make_file_name, refuse_broken
     from seqdg.base.messages import (
         MOST_NAMES,
         UsageError,
+        align_columns,
         count_things,
         find_similar,
         join_names,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         list_some,
         make_printable,
         read_title,
+        refuse_broken,
         unknown,
     )
     from seqdg.base.noise import fold, shuffle, uniform
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         Files,
         Folder,
         adopt_checkouts,
+        check_memory,
         choose_device,
         collect_checkouts,
         count_cores,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
         heed_interrupts_once,
         hold_interrupts,
         list_unfinished,
+        make_file_name,
         measure_free_memory,
         prepare_process,
         register_family,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 MOST_NAMES, LONGEST_NAME = 100, 200  # that a sentence lists, and how much of each
 
@@ -32,6 +33,19 @@ def unknown(kind: str, name: str, allowed: Iterable[str], owner: str = "") -> Us
     start = f"{owner} has no {kind} '{name}'." if owner else f"There is no {kind} '{name}'."
     hint = f" Did you mean '{near}'?" if near is not None else ""
     return UsageError(f"{start}{hint} {f'Choose from: {list_some(names, MOST_NAMES)}' if names else 'It has none'}.")
+
+
+@contextmanager
+def refuse_broken(start: str, end: str = ".") -> Iterator[None]:
+    """Raise a UsageError, `START (reason)END`, where the block raises anything: parsers of others have errors of their
+    own for what no sound file holds."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [""])[0][:200] or type(error).__name__
+        raise UsageError(f"{start} ({reason}){end}") from error
 
 
 def find_similar(name: str, names: Sequence[str]) -> str | None:
@@ -74,6 +88,15 @@ def list_numbers(numbers: Iterable[int]) -> str:
 def count_things(n: int, what: str) -> str:
     """`1 file`, `3 files`"""
     return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
+def align_columns(lines: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Return each line with its columns padded: the first ones to the left, the others to the right."""
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return [
+        "  ".join(text.ljust(widths[i]) if i < left else text.rjust(widths[i]) for i, text in enumerate(line))
+        for line in lines
+    ]
 
 
 def read_title(kind: type) -> str:

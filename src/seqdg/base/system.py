@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import math
 import os
 import shutil
@@ -25,6 +26,9 @@ from seqdg.base.messages import UsageError
 UNFINISHED = ".part"  # how the name of a file or folder ends while it is being written
 LEFT = 3600.0  # seconds after which nobody writes to an unfinished folder any more
 MOMENT = 1.0  # seconds after an interrupt in which further ones are ignored
+LONGEST = 150  # bytes of a name, of the 255 that file systems take: an ending, and that of an unfinished file, follow
+SHARE = 0.8  # of the free memory that what is read may take
+SMALL = 2**26  # bytes that need no look at the memory
 # The folder that holds DomainBed's package `domainbed`. An environment variable reaches every process that trains.
 DOMAINBED = "SEQDG_DOMAINBED"
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
@@ -68,6 +72,20 @@ class Folder:
             else:
                 names.append(f"{folder}/{path.name}")
         return names
+
+
+def make_file_name(name: str, marks: str = "+-_.", other: str = "_") -> str:
+    """Return the name as that of one file, of letters, digits and marks: whoever chose it, no other folder is meant.
+
+    marks: what else stays as it is.   other: what takes the place of all that does not.
+    """
+    safe = "".join(ch if ch.isalnum() or ch in marks else other for ch in name).strip(". ") or "_"
+    try:
+        short = os.fsencode(safe)[:LONGEST].decode(errors="ignore")
+    except UnicodeEncodeError:  # the locale knows only ASCII
+        short = safe.encode("ascii", errors="ignore")[:LONGEST].decode()
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
+    return safe if short == safe else f"{short}-{digest}"
 
 
 @contextmanager
@@ -242,6 +260,20 @@ def measure_free_memory() -> int | None:
     except (OSError, ValueError):
         pass
     return min(known, default=None)
+
+
+def check_memory(needed: float, what: str, cure: str = "Use a part of it, or a machine with more memory.") -> None:
+    """Raise a UsageError where something needs more memory than there is. It is asked before anything is read: a small
+    file may unpack to more than a machine holds.
+
+    needed: bytes that it takes at least.   what: needs them, at the start of the sentence.
+    """
+    free = measure_free_memory() if needed > SMALL else None
+    if free is not None and needed > SHARE * free:
+        raise UsageError(
+            f"{what} needs at least {needed / 2**30:,.1f} GiB of memory, and {SHARE:.0%} of the {free / 2**30:,.1f} "
+            f"GiB that are free may be taken. {cure}"
+        )
 
 
 def set_checkout(variable: str, folder: str | Path | None) -> None:

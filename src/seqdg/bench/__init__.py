@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         remove_checkpoints,
         show_progress,
     )
-    from seqdg.bench.executors import SHORT, ExecutorChoice, choose_executor, is_short
+    from seqdg.bench.executors import ExecutorChoice, choose_executor, is_short
     from seqdg.bench.executors.workers import Workers
     from seqdg.bench.learners.array_learner import ArrayLearner, Packed, Predict, as_outputs
     from seqdg.bench.learners.contract import Candidate, Draft, Learner, OnStep, register_learner
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         Search,
         Target,
         draw_proposals,
+        draw_value,
         list_ranges,
         make_grid,
         write_settings,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import typing
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from itertools import product
@@ -111,16 +111,22 @@ def _draw_variant(algorithm: Settings, where: Mapping[str, Any], generator: np.r
     values = {}
     for name, choices in where.items():
         now = flatten_settings(algorithm)[name]
-        drawn = [_draw_value(choices, value, generator) for value in _list_positions(name, now).values()]
+        drawn = [
+            draw_value(choices, value, generator.integers, generator.random)
+            for value in _list_positions(name, now).values()
+        ]
         values[name] = tuple(drawn) if isinstance(now, tuple) else drawn[0]
     return with_settings(algorithm, values)
 
 
-def _draw_value(where: Range | tuple[Any, ...], now: Any, generator: np.random.Generator) -> Any:
+def draw_value(
+    where: Range | tuple[Any, ...], now: Any, draw_index: Callable[[int], Any], draw_share: Callable[[], Any]
+) -> Any:
+    """Draw a value from a range or from choices, by what draws a number below another, and a number from 0 to 1."""
     if isinstance(where, tuple):
-        return where[int(generator.integers(len(where)))]
+        return where[int(draw_index(len(where)))]
     low, high = (math.log(where.low), math.log(where.high)) if where.log else (where.low, where.high)
-    value = low + (high - low) * float(generator.random())
+    value = low + (high - low) * float(draw_share())
     value = min(max(math.exp(value), where.low), where.high) if where.log else value
     return round(value) if isinstance(now, int) and not isinstance(now, bool) else value
 

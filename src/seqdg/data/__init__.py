@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         to_words,
     )
     from seqdg.data.dataset import READERS, Dataset, DataSpec, ProgressCallback
-    from seqdg.data.domain_rows import DataCheck, DomainRows, Problem, check_class_coverage, collect_rows
+    from seqdg.data.domain_rows import DomainRows, Problem, check_class_coverage, collect_rows
     from seqdg.data.features.extraction import FrozenBackbone
     from seqdg.data.features.feature_file import Features, describe_difference
     from seqdg.data.features.sources import extract_dataset, extract_features, make_spec

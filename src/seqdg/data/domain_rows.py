@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base import count_things, list_some, unknown
+from seqdg.base import align_columns, count_things, list_some, unknown
 from seqdg.data.columns import is_missing, to_word
 from seqdg.data.dataset import DataSpec
 
@@ -381,10 +381,7 @@ class DataCheck:
             count, valid = self.counts.get(domain, 0), self.validation.get(domain)
             split = ["-", "-"] if valid is None else [str(count - valid), str(valid)]
             rows.append([domain, str(count), str(self.spec.counts.get(domain, "-")), *split])
-        widths = [max(len(row[i]) for row in rows) for i in range(5)]
-        for row in rows:
-            numbers = "  ".join(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
-            lines.append(f"  {row[0].ljust(widths[0])}  {numbers}")
+        lines += [f"  {line}" for line in align_columns(rows)]
         lines += [f"note: {note}" for note in self.notes]
         wrong = len(self.problems)
         lines.append(f"{wrong} {'thing is' if wrong == 1 else 'things are'} wrong:" if wrong else "Nothing is wrong.")

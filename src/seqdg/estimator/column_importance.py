@@ -15,10 +15,10 @@ from sklearn.base import clone, is_classifier
 from sklearn.inspection import permutation_importance
 from sklearn.metrics import get_scorer
 
-from seqdg.base import UsageError, list_some, unknown
+from seqdg.base import UsageError, align_columns, list_some, unknown
 from seqdg.data import Frame, is_dataframe
 from seqdg.estimator.user_data import read_domains, read_weights
-from seqdg.report import Figure, align_columns, draw_rows, make_row, make_styles, shorten_names
+from seqdg.report import Figure, draw_rows, make_row, make_styles, shorten_names
 from seqdg.results import Spread, estimate_spread
 from seqdg.training import make_stream
 

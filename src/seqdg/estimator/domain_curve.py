@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
-from seqdg.base import UsageError, count_things
+from seqdg.base import UsageError, align_columns, count_things
 from seqdg.bench import (
     InProcess,
     MemorySink,
@@ -31,7 +31,7 @@ from seqdg.estimator.compare.folds import Contender, Sweep
 from seqdg.estimator.domain_estimator import DomainEstimator, choose_estimator
 from seqdg.estimator.recipe import adapt_recipe
 from seqdg.estimator.user_data import make_user_data
-from seqdg.report import MISSING, Figure, align_columns, can_draw, draw_points, make_styles, write_figures
+from seqdg.report import MISSING, Figure, can_draw, draw_points, make_styles, write_figures
 from seqdg.results import (
     CRITERIA,
     DONE,

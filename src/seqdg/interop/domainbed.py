@@ -29,8 +29,8 @@ import torch
 from torch import Tensor, nn
 
 from seqdg.base import DOMAINBED, Episode, Params, UsageError, set_checkout, unknown
-from seqdg.bench import list_ranges
-from seqdg.core import Algorithm, Range, build, collect_rules, count_needed_evaluations, flatten_settings, with_settings
+from seqdg.bench import draw_value, list_ranges
+from seqdg.core import Algorithm, build, collect_rules, count_needed_evaluations, flatten_settings, with_settings
 from seqdg.interop.checkout import find_checkout, import_module, on_path
 from seqdg.nets import Net, has_batchnorm
 from seqdg.training import OPTIMIZERS, Rates, end_stages, split_by_pace
@@ -160,20 +160,13 @@ def list_settings(name: str, steps: int, draw: Callable[[str], np.random.RandomS
     ranges = list_ranges(algorithm)
     settings: Settings = {}
     for setting, value in flatten_settings(algorithm).items():
-        where = ranges.get(setting)
-        settings[setting] = (value, value if where is None else draw_value(where, value, draw(setting)))
+        drawn = value
+        if (where := ranges.get(setting)) is not None:
+            generator = draw(setting)
+            drawn = draw_value(where, value, generator.randint, generator.random_sample)
+        settings[setting] = value, drawn
     # Its classes step torch's Adam, whose weight decay is part of the gradient.
     return {**settings, OPTIMIZER: ("adam-l2", "adam-l2"), STEPS: (steps, steps)}
-
-
-def draw_value(where: Range | tuple[Any, ...], now: Any, generator: np.random.RandomState) -> Any:
-    """Draw a setting from the range in which our searches look for it."""
-    if isinstance(where, tuple):
-        return where[int(generator.randint(len(where)))]
-    low, high = (np.log(where.low), np.log(where.high)) if where.log else (where.low, where.high)
-    value = float(generator.uniform(low, high))
-    value = float(np.exp(value)) if where.log else value
-    return round(value) if isinstance(now, int) and not isinstance(now, bool) else value
 
 
 def check_name(name: str) -> None:

@@ -23,6 +23,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,22 +114,18 @@ def import_sweep(
 
 
 def _store(imported: Imported, command: str) -> None:
-    with lock_directory(imported.directory):
-        store = Store.create(imported.directory, imported.dataset)
-        try:
-            known = {r.key: r for r in store.records()}
-            for record in imported.records:
-                if record.key in known and known[record.key].history != record.history:
-                    raise UsageError(
-                        f"{imported.directory} holds {name_trial(record)} with other numbers, from another sweep. Give "
-                        f"--out another directory; `seqdg table {imported.directory} OTHER` sets both side by side."
-                    )
-            store.begin({**dict.fromkeys(store.planned(), ""), **{record.key: "" for record in imported.records}})
-            store.add(r for r in imported.records if r.key not in known)
-            if command:
-                add_command(store, command, [r.description for r in imported.records])
-        finally:
-            store.close()
+    with lock_directory(imported.directory), closing(Store.create(imported.directory, imported.dataset)) as store:
+        known = {r.key: r for r in store.records()}
+        for record in imported.records:
+            if record.key in known and known[record.key].history != record.history:
+                raise UsageError(
+                    f"{imported.directory} holds {name_trial(record)} with other numbers, from another sweep. Give "
+                    f"--out another directory; `seqdg table {imported.directory} OTHER` sets both side by side."
+                )
+        store.begin({**dict.fromkeys(store.planned(), ""), **{record.key: "" for record in imported.records}})
+        store.add(r for r in imported.records if r.key not in known)
+        if command:
+            add_command(store, command, [r.description for r in imported.records])
 
 
 def describe_import(imported: Imported) -> str:

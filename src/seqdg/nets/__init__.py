@@ -27,6 +27,6 @@ if TYPE_CHECKING:
     from seqdg.nets.foreign_models import load_tokenizer
     from seqdg.nets.net import Criterion, Net, RecomputingNet
     from seqdg.nets.points import Point
-    from seqdg.nets.weights import initialize, load_weights, read_weights
+    from seqdg.nets.weights import initialize
 
 __getattr__, __dir__ = open_front(__name__)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from seqdg.report.published import find_column, load_minutes
     from seqdg.report.results import Results, watch_run
     from seqdg.report.sheet import Sheet
-    from seqdg.report.table import align_columns, draw_table, render_costs, shorten_names
+    from seqdg.report.table import draw_table, render_costs, shorten_names
     from seqdg.report.tracking import Exporter
 
 __getattr__, __dir__ = open_front(__name__)

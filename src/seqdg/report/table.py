@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from html import escape
 
-from seqdg.base import UsageError, unknown
+from seqdg.base import UsageError, align_columns, unknown
 from seqdg.report.sheet import DIFFERENCES, PAIRING, Sheet, list_differences
 from seqdg.results import AVERAGE, DONE, FAILED, PairedDifference, Record, Unit, describe_difference
 
@@ -133,15 +133,6 @@ def _format_text(sheet: Sheet) -> str:
     notes = [f"{sheet.footnote} * best", *map(join_lines, sheet.notes)]
     below = ["", *draw_table([list(map(join_lines, row)) for row in sheet.departures], 3)] if sheet.departures else []
     return "\n".join([*draw_table(lines), "", *notes, *below]) + "\n"
-
-
-def align_columns(lines: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Return each line with its columns padded: the first ones to the left, the others to the right."""
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    return [
-        "  ".join(text.ljust(widths[i]) if i < left else text.rjust(widths[i]) for i, text in enumerate(line))
-        for line in lines
-    ]
 
 
 def draw_table(lines: Sequence[Sequence[str]], left: int = 1) -> list[str]:

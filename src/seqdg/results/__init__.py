@@ -74,7 +74,12 @@ if TYPE_CHECKING:
         select_step,
     )
     from seqdg.results.statistics import (
+        AVERAGE,
         LEVEL,
+        SUMMARIES,
+        TOGETHER,
+        WORST,
+        Cell,
         PairedDifference,
         PairKey,
         Pooled,
@@ -88,9 +93,13 @@ if TYPE_CHECKING:
         describe_wins,
         estimate_spread,
         find_levels,
+        format_cell,
         format_p,
+        mean_and_error,
+        name_row,
         pool_sets,
         pool_sizes,
+        summarize,
     )
     from seqdg.results.store import (
         FILE,
@@ -100,17 +109,6 @@ if TYPE_CHECKING:
         lock_directory,
         make_directory,
         pause_garbage_collection,
-    )
-    from seqdg.results.summary import (
-        AVERAGE,
-        SUMMARIES,
-        TOGETHER,
-        WORST,
-        Cell,
-        format_cell,
-        mean_and_error,
-        name_row,
-        summarize,
     )
 
 __getattr__, __dir__ = open_front(__name__)

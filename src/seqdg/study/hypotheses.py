@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from seqdg.base import unknown
-from seqdg.report import Figure, Panel, Style, align_columns, draw_rows, make_row
+from seqdg.base import align_columns, unknown
+from seqdg.report import Figure, Panel, Style, draw_rows, make_row
 from seqdg.results import (
     DONE,
     LEVEL,

@@ -18,10 +18,9 @@ from statistics import fmean
 from typing import Any
 
 from seqdg import bench, results
-from seqdg.base import Folder, UsageError
+from seqdg.base import Folder, UsageError, align_columns
 from seqdg.core import build, describe_settings
 from seqdg.nets import Net, get_published_dropout
-from seqdg.report import align_columns
 from seqdg.study.definition import (
     COSINE,
     CRITERION,

@@ -22,10 +22,9 @@ from typing import Any
 
 import pandas as pd
 
-from seqdg.base import UsageError, count_things, unknown
+from seqdg.base import UsageError, align_columns, count_things, unknown
 from seqdg.estimator.compare.constant import MAJORITY, MEAN
 from seqdg.estimator.recipe import WEIGHTED
-from seqdg.report import align_columns
 from seqdg.results import (
     AVERAGE,
     CRITERIA,
