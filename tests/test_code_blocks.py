@@ -151,4 +151,6 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path,
 
 def test_the_examples_for_contributors_register_what_they_name() -> None:
     blocks = [block.text for block in list_blocks(ROOT / EXAMPLES) if block.language == "python"]
-    assert len(blocks) == 3  # tests/cli/test_check_algorithm.py and tests/bench/test_learner.py run them
+    assert (
+        len(blocks) == 5
+    )  # tests/cli/test_check_algorithm.py, tests/bench/test_learner.py and test_own_net.py run them

@@ -17,8 +17,20 @@ from seqdg.testing import Case, build_nets, check_algorithm, find_source_count
 
 BASES = {name: seqdg.build(name) for name in ("agg", "fo-s-mldg", "metareg", "undo-bias", "group-dro")}
 REFUSED = ("metareg+lp",)  # see test_lp.py
-QUICK = ("agg+ema", "agg+mixup", "agg+sam", "agg+lp")
-SLOW = ("fo-s-mldg+mixup", "fo-s-mldg+sam", "metareg+sma", "undo-bias+lp", "group-dro+ema", "group-dro+swad")
+QUICK = ("agg+ema", "agg+mixup", "agg+sam", "agg+lp", "agg+lora", "agg+l2sp", "agg+wise")
+SLOW = (
+    "fo-s-mldg+lora",
+    "metareg+lora",
+    "undo-bias+lora",
+    "metareg+wise",
+    "fo-s-mldg+l2sp",
+    "fo-s-mldg+mixup",
+    "fo-s-mldg+sam",
+    "metareg+sma",
+    "undo-bias+lp",
+    "group-dro+ema",
+    "group-dro+swad",
+)
 WRAPPERS = [name for name in seqdg.list_wrappers() if find_wrapper(name).__module__.startswith("seqdg.")]
 
 
@@ -45,7 +57,7 @@ def test_a_long_chain_keeps_the_contract(name):
 
 
 def test_the_wrappers_are_listed_in_the_order_of_a_chain():
-    assert WRAPPERS == ["mixup", "sagm", "sam", "lp", "ema", "sma", "swad"]
+    assert WRAPPERS == ["mixup", "l2sp", "sagm", "sam", "lp", "lora", "ema", "sma", "swad", "wise"]
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)

@@ -24,7 +24,7 @@ def test_minibatches_and_parts_are_rows_in_the_order_of_the_path():
 def test_a_stack_of_episodes_gives_the_rows_of_each():
     x = torch.arange(48.0).reshape(2, 4, 3, 2)
     y, domain = torch.arange(24).reshape(2, 4, 3), torch.arange(8).reshape(2, 4)
-    stack = Episode(x, y, domain, torch.zeros(2), torch.zeros(2, dtype=torch.int64))
+    stack = Episode(x, y, domain, torch.zeros(2), torch.zeros(2, dtype=torch.int64), torch.zeros(2))
     got, labels, keys = vmap(lambda e: e.part(1, 4).minibatch(2))(stack)
     assert torch.equal(got, x[:, 3])
     assert torch.equal(labels, y[:, 3])

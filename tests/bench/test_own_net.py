@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -144,3 +145,37 @@ def test_a_net_of_ones_own_says_how_images_are_normalized(file):
     assert all(map(torch.equal, built.module.state_dict().values(), again.module.state_dict().values()))
     with pytest.raises(UsageError, match="'dropout' is not a setting of"):
         seqdg.nets.NetSpec(f"{file}:images", dropout=0.1)
+
+
+def example(folder: Path, text: str) -> Path:
+    """Write the block of CONTRIBUTING.md that holds this text into a file."""
+    page = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if text in block)
+    path = folder / "example.py"
+    path.write_text(code)
+    return path
+
+
+def test_the_contract_is_checked_with_the_rows_and_the_net_of_a_benchmark(tmp_path):
+    teacher = example(tmp_path, "TEACHER")  # which reads the rows of that benchmark alone
+    words = [
+        "check",
+        f"{teacher}:follow-teacher",
+        "--benchmark",
+        "rotated-mnist",
+        "--net",
+        "mlp",
+        "--set",
+        "net.hidden=6",
+    ]
+    done = run_command(*words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "each with the network and rows of rotated-mnist" in done.stdout
+
+
+def test_the_net_that_the_page_for_contributors_shows_trains(tmp_path):
+    net = example(tmp_path, "def build(")
+    results = seqdg.run(
+        "rotated-mnist", ["agg"], held_out=["0"], trials=1, steps=2, net=f"{net}:build", out=tmp_path, progress=False
+    )
+    assert results.records()[0].status == "done"

@@ -37,6 +37,8 @@ class Episode(NamedTuple):
         () from 0 to 1 over the training, or over its stage; for schedules.
     key : Tensor
         () for noise: `seqdg.noise.uniform(key, shape)`.
+    rate : Tensor
+        () the learning rate of the step, for algorithms that take steps of their own.
 
     Examples
     --------
@@ -55,6 +57,7 @@ class Episode(NamedTuple):
     domain: Tensor  # (domain,) the number of each row's source
     progress: Tensor  # () from 0 to 1 over the training, or over its stage; for schedules
     key: Tensor = torch.zeros((), dtype=torch.int64)  # for noise: seqdg.noise.uniform(key, shape)
+    rate: Tensor = torch.zeros(())  # the learning rate of the step
 
     @property
     def domains(self) -> int:

@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         Session,
         Task,
         Trial,
+        draw_examples,
         find_target_scale,
         weigh_rows,
     )

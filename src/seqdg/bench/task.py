@@ -40,7 +40,7 @@ from seqdg.data import (
     learn_scaling,
     load_data,
 )
-from seqdg.nets import BuiltNet, Criterion, NetSpec, Normalization, build_net, shorten_net
+from seqdg.nets import BuiltNet, Criterion, Net, NetSpec, Normalization, build_net, shorten_net
 from seqdg.results import VERSION, make_key
 from seqdg.training import (
     AUTO,
@@ -477,6 +477,24 @@ class Task:
         """Keep all rows on the device where they fit. This is decided once per process: later there is less room."""
         rows = _keep(dataset, device, lambda: move_to_device(dataset.x, device) if fits_on(dataset.x, device) else None)
         return dataset.x if rows is None else rows
+
+
+def draw_examples(task: Task, most: int = 64) -> tuple[Net, list[tuple[Tensor, Tensor]], int]:
+    """Return the net of a task, some rows of each domain as they enter it (row, *input) with their labels, and the
+    number of classes."""
+    dataset, generator = task.dataset(), torch.Generator().manual_seed(0)
+    if dataset.is_regression:
+        raise UsageError(f"{dataset.name} has numbers to predict, and the contract is checked with classes.")
+    held_out = (dataset.domains[-1],)
+    trial = task.make_trial("agg", {}, task.protocol, held_out, 0)
+    built = task.find_net(trial)
+    inputs = task.make_inputs([trial], built.normalization, torch.device("cpu"), prepares=False)
+    examples = []
+    for domain in dataset.domains:
+        rows = dataset.rows(domain)
+        x, y = inputs.serve(rows[torch.randperm(len(rows), generator=generator)[:most]].unsqueeze(0))
+        examples.append((x.squeeze(0), y.squeeze(0)))
+    return Net(built.module, task.batchnorm), examples, dataset.outputs
 
 
 @dataclass(frozen=True)

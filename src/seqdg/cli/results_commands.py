@@ -318,6 +318,9 @@ def check(
     /,
     data: Path | None = None,
     allow_partial: bool = False,
+    benchmark: str | None = None,
+    net: str | None = None,
+    settings: options.Settings = None,
     *,
     table: options.TableOptions,
 ) -> None:
@@ -337,6 +340,10 @@ def check(
 
     Parameters
     ----------
+    benchmark : BENCHMARK
+        Check the algorithm with the rows and the network of this benchmark, by name or by its file.
+    settings : net.SETTING=VALUE
+        A setting of that network. May be repeated.
     name : NAME
         A table, such as a .csv file; a benchmark from `seqdg list benchmarks`, or your own .toml file; or an algorithm
         from `seqdg list algorithms`, or your own, as module:name or file.py:name.
@@ -348,7 +355,12 @@ def check(
         return
     table.refuse(name)
     if _is_algorithm(name):
-        _check_algorithm(name)
+        task = (
+            None
+            if benchmark is None
+            else benchmarks.load_benchmark(benchmark).with_net(net, settings or ()).make_task(data)
+        )
+        _check_algorithm(name, task)
     elif name.endswith(".toml") or name in benchmarks.list_benchmarks():
         _check_benchmark(benchmarks.load_benchmark(name), data, allow_partial)
     else:
@@ -408,8 +420,8 @@ def _is_algorithm(name: str) -> bool:
     return not name.endswith(".toml") and (":" in name or "+" in name or name.endswith(".py") or name in known)
 
 
-def _check_algorithm(name: str) -> None:
-    """Check an algorithm against the contract, with its settings as they are."""
+def _check_algorithm(name: str, task: benchmarks.Task | None) -> None:
+    """Check an algorithm against the contract, with its settings as they are: on small networks, or on a task's."""
     from seqdg import testing  # which imports torch
 
     short = core.shorten(name)
@@ -418,10 +430,13 @@ def _check_algorithm(name: str) -> None:
             f"{short} is a learner, and the contract is for algorithms. `seqdg bench --algorithms {name}` runs it."
         )
     chains = [f"{inner}+{name}" for inner in WRAPPED] if short in core.list_wrappers() else [name]
+    net, rows, where = None, None, "each without and with BatchNorm"
+    if task is not None:
+        net, examples, classes = benchmarks.draw_examples(task)
+        rows, where = testing.Rows(examples, classes), f"each with the network and rows of {task.name}"
     for chain in chains:
         try:
-            testing.check_algorithm(core.build(chain))
+            testing.check_algorithm(core.build(chain), net, rows)
         except testing.ContractError as error:
             raise base.UsageError(str(error)) from None
-        checks = len(testing.CHECKS)
-        typer.echo(f"{core.shorten(chain)} keeps the contract: {checks} checks, each without and with BatchNorm.")
+        typer.echo(f"{core.shorten(chain)} keeps the contract: {len(testing.CHECKS)} checks, {where}.")

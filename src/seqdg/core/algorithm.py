@@ -32,7 +32,7 @@ class Algorithm(Settings):
 
     A subclass defines `loss`, or `gradient` where its direction is the gradient of no loss, or `step` where it
     remembers something from step to step. It owns no optimizer and draws no random numbers: the trainer takes the step,
-    and everything random is in the episode.
+    and everything random is in the episode. Where `moves` is true, the direction is the new weights themselves.
 
     Examples
     --------
@@ -61,6 +61,8 @@ class Algorithm(Settings):
     needs_features: ClassVar[bool] = False  # it works on what enters the net's head, and trains weights below it
     trains_head: ClassVar[bool] = True  # False for a stage that trains nothing of the head that is deployed
     needs_points: ClassVar[bool] = False  # it acts between the layers of a net (`Net.with_points`)
+    stackable: ClassVar[bool] = True  # False: Python decides by numbers, so that each trial takes its step by itself
+    moves: ClassVar[bool] = False  # `step` returns new weights in place of a direction, and no optimizer acts on them
     together: ClassVar[int] = 0  # transductive: how many rows of one domain `predict` wants at once; 0: any number
 
     def check(self, net: Net, sources: int) -> None:
@@ -216,7 +218,7 @@ class Algorithm(Settings):
         Returns
         -------
         tuple of (Params, Tensor, Params)
-            The direction by name, the loss (), and the new memory.
+            The direction by name (the new weights, where `moves` is true), the loss (), and the new memory.
         """
         direction, value = self.gradient(net, params, episode)
         return direction, value, memory

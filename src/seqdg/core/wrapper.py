@@ -8,12 +8,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from seqdg.base import Episode, Params, tree
+from seqdg.base import Episode, Params, UsageError, tree
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.settings import Number
 from seqdg.nets import Net
 
-ACTED_ON = ("inputs", "direction", "stages", "weights")  # from the inside out
+ACTED_ON = ("inputs", "loss", "direction", "stages", "net", "weights")  # from the inside out
 BASE, OWN = "base.", "own."  # prefixes in a wrapper's memory
 
 
@@ -23,7 +23,7 @@ class Around(Algorithm):
 
     base: Algorithm
     inherited: ClassVar[tuple[str, ...]] = (
-        "optimizer", "needs_all", "hard_labels", "needs_classes", "needs_points", "together",
+        "optimizer", "needs_all", "hard_labels", "needs_classes", "needs_points", "together", "stackable", "moves",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -77,6 +77,11 @@ class Wrapper(Around):
 
     def check(self, net: Net, sources: int) -> None:
         self.base.check(net, sources)
+        if self.acts_on == "direction" and self.base.moves:
+            raise UsageError(
+                f"{type(self).__name__} changes a direction, and {type(find_core(self)).__name__} returns new weights: "
+                "leave one of them out."
+            )
 
     def memory(self, net: Net, params: Params, sources: int) -> Params:
         return tree.with_prefix(self.base.memory(net, params, sources), BASE)

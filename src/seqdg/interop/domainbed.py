@@ -242,7 +242,8 @@ class _Bridge(nn.Module):
         algorithm = self.algorithm.stages()[self.stage][1]
         episode = self._make_episode(minibatches, (self.update_count - start) / (self.bounds[self.stage] - start))
         direction, loss, memory = algorithm.step(self.net, self.params, self.memory, episode)
-        for pace, part in split_by_pace(algorithm, direction):
+        self.params = {**self.params, **direction} if algorithm.moves else self.params
+        for pace, part in split_by_pace(algorithm, {} if algorithm.moves else direction):
             rates = self.rates._replace(lr=self.rates.lr * pace)
             self.params, self.slots = self.optimizer.update(self.params, part, self.slots, rates)
         self.memory = memory
@@ -257,7 +258,9 @@ class _Bridge(nn.Module):
         x = torch.stack([minibatches[i][0] for i in order.tolist()])
         y = torch.stack([minibatches[i][1] for i in order.tolist()])
         moment = torch.tensor(min(progress, 1.0), dtype=x.dtype, device=x.device)
-        return Episode(x, y, order.to(x.device), moment, key.to(x.device))
+        return Episode(
+            x, y, order.to(x.device), moment, key.to(x.device), torch.full_like(moment, float(self.rates.lr))
+        )
 
     def _enter(self) -> None:
         """Begin the next stage, with a new optimizer."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         shorten_net,
     )
     from seqdg.nets.foreign_models import load_tokenizer
+    from seqdg.nets.lora import adapt, draw_factors, list_matrices, merge
     from seqdg.nets.net import Criterion, Net, RecomputingNet
     from seqdg.nets.points import Point
     from seqdg.nets.weights import initialize

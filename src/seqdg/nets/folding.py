@@ -62,6 +62,46 @@ def list_layout(module: nn.Module) -> tuple[str, ...]:
     return tuple(layout)
 
 
+def find_linear_weights(module: nn.Module) -> tuple[str, ...]:
+    """Return the names of the matrices of a module's linear layers, and of the projections of its attention."""
+    names = []
+    for name, layer in module.named_modules():
+        start = f"{name}." if name else ""
+        if isinstance(layer, nn.MultiheadAttention) and layer.in_proj_weight is not None:
+            names.append(f"{start}in_proj_weight")
+        if isinstance(layer, nn.Linear):
+            names.append(f"{start}weight")
+    return tuple(names)
+
+
+def measure_depths(module: nn.Module) -> dict[str, int]:
+    """Return how far below the head each weight is, in blocks: 0 for the head and what comes after the last block.
+
+    A block is an entry of an outermost list of layers, such as `blocks.3`. What comes before the first is one more.
+    """
+    lists = [name for name, layer in module.named_modules() if isinstance(layer, nn.Sequential | nn.ModuleList)]
+    outermost = [name for name in lists if not any(name != other and _is_below(name, other) for other in lists)]
+    blocks: list[str] = []
+    of_weight: dict[str, int] = {}  # the number of blocks up to a weight's, which is among them
+    names = [name for name, _ in module.named_parameters()]
+    for name in names:
+        inside = next((lists for lists in outermost if _is_below(name, lists)), None)
+        if inside is not None:
+            start = f"{inside}." if inside else ""
+            block = start + name.removeprefix(start).partition(".")[0]
+            if block not in blocks:
+                blocks.append(block)
+            of_weight[name] = blocks.index(block) + 1
+        else:
+            of_weight[name] = len(blocks) + 1 if blocks else 0
+    last = max(of_weight.values(), default=0)
+    return {name: last - number for name, number in of_weight.items()}
+
+
+def _is_below(name: str, other: str) -> bool:
+    return not other or name.startswith(f"{other}.")
+
+
 class _Folded(NamedTuple):
     """A convolution and the BatchNorm after it: their nodes and their layers."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -32,7 +33,7 @@ from seqdg.nets.dropout import (
     purify_dropout,
     refuse_random_functions,
 )
-from seqdg.nets.folding import fold_layers, list_layout, trace
+from seqdg.nets.folding import find_linear_weights, fold_layers, list_layout, measure_depths, trace
 from seqdg.nets.nesting import compose_where_nested, find_barrier
 from seqdg.nets.points import Point, PointFunction, apply_at_points, list_points, place_points
 
@@ -109,9 +110,12 @@ class Net:
         self.nests = not self.on_batch and not any(isinstance(m, nn.Conv2d) for m in self._training.modules())
         self._serving = fold_layers(self._purify(module, on_batch=False)) if self.on_batch else self._training
         self._bodies = tuple(_remove_head(m, self._head) for m in (self._training, self._serving))
+        self.stackable = bool(getattr(module, "stackable", True))  # False: trials of a stack pass through it one by one
         self.has_dropout = find_pass(pure) is not None
         self.points, self._layout = list_points(pure), list_layout(pure)
+        self.depths = measure_depths(pure)
         self._functions: dict[str, PointFunction] = {}
+        self._merge: Callable[[Params], Params] | None = None  # what makes all weights of factors (see lora.py)
         if not self.names and fixed:
             raise UsageError("All weights of the net are frozen (requires_grad=False): there is nothing to train.")
         if stuck := fixed.keys() & set(self.head_names):
@@ -216,6 +220,50 @@ class Net:
         other = copy.copy(self)
         other._functions = dict(functions)
         return other
+
+    def starting_from(self, first: Params) -> Net:
+        """Return the same net with other first weights, which `params` returns.
+
+        Parameters
+        ----------
+        first : Params
+            The weights by name.
+
+        Returns
+        -------
+        Net
+            The net that starts there.
+        """
+        other = copy.copy(self)
+        other._initial = dict(first)
+        return other
+
+    def list_linear_weights(self) -> tuple[str, ...]:
+        """Return the names of the matrices of linear layers and of attention.
+
+        Returns
+        -------
+        tuple of str
+            The names, in the order of the modules.
+        """
+        return find_linear_weights(self._training)
+
+    def find_depth(self, name: str) -> int:
+        """Return how many blocks below the head a weight is.
+
+        Parameters
+        ----------
+        name : str
+            The name of a weight, of its factors, or of an algorithm's copy of one, which has a prefix.
+
+        Returns
+        -------
+        int
+            From 0, of the head and of what an algorithm adds.
+        """
+        whole = re.sub(r"\.lora_[ab]$", "", name)
+        ends = [n for n in self.depths if whole == n or whole.endswith(f".{n}")]
+        return self.depths[max(ends, key=len)] if ends else 0
 
     def list_names_after(self, point: str) -> tuple[str, ...]:
         """Return the names of the trained weights that come after a point.
@@ -495,6 +543,7 @@ class Net:
     def _run(self, module: nn.Module, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor:
         named = (*module.named_parameters(remove_duplicate=False), *module.named_buffers())
         names = (name for name, _ in named if name not in self._twins)
+        params = params if self._merge is None else self._merge(params)
         state = {name: params[name] if name in params else self._constants[name] for name in names}
         if self._untraced and key is not None:
             self._watch(module, state, x)

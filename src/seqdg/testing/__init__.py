@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from seqdg.core import Algorithm, list_layers
-from seqdg.testing import checks
-from seqdg.testing.case import Case, Violation, build_nets, find_source_count, format_algorithm
+import torch
 
-__all__ = ["ContractError", "check_algorithm"]
+from seqdg.core import Algorithm, list_layers
+from seqdg.nets import Net
+from seqdg.testing import checks
+from seqdg.testing.case import Case, Rows, Violation, build_nets, find_source_count, format_algorithm
+
+__all__ = ["ContractError", "Rows", "check_algorithm"]
 
 CHECKS: dict[str, Callable[[Case], None]] = {
     "deterministic": checks.check_deterministic,
@@ -38,7 +41,7 @@ class ContractError(AssertionError):
     """An algorithm breaks the contract: a sentence that names the algorithm, the check and the culprit."""
 
 
-def check_algorithm(algorithm: Algorithm) -> None:
+def check_algorithm(algorithm: Algorithm, net: Net | None = None, rows: Rows | None = None) -> None:
     """Raise a ContractError unless the algorithm, set as it is, keeps what every other part relies on.
 
     On a small MLP without and with BatchNorm, in float64, with three source domains (or the fewest more that it
@@ -59,21 +62,28 @@ def check_algorithm(algorithm: Algorithm) -> None:
     - a step may meet some of the source domains, alone and in a stack, unless `needs_all` says otherwise;
     - the docstring cites the paper and explains every setting.
 
+    A class that says `stackable = False` is not mapped over trials.
+
     A setting that acts only beside another (a width under one kernel) is checked by calling this with both set.
 
     Parameters
     ----------
     algorithm : Algorithm
         The algorithm, with its settings.
+    net : Net, optional
+        A network of your own in place of the small ones, with `rows` that it reads.
+    rows : Rows, optional
+        The rows of each domain, as `seqdg.testing.Rows([(x, y), ...], classes)`.
 
     Examples
     --------
     >>> import seqdg
     >>> seqdg.testing.check_algorithm(seqdg.build("agg"))
     """
-    for kind, net in build_nets(algorithm.needs_points).items():
+    own = None if net is None else {"the network": net.to(dtype=torch.float64)}
+    for kind, each in (own or build_nets(algorithm.needs_points)).items():
         with _failing(algorithm, kind, "three or more source domains work"):
-            case = Case(algorithm, net, find_source_count(algorithm, net))
+            case = Case(algorithm, each, find_source_count(algorithm, each), rows)
         for title, check in CHECKS.items():
             with _failing(algorithm, kind, title):
                 check(case)

@@ -53,12 +53,37 @@ class Moment(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Rows of the user's own to draw minibatches from: x (row, *input) and y (row,) of each domain."""
+
+    domains: Sequence[tuple[Tensor, Tensor]]
+    classes: int
+
+    def draw(self, i: int, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Draw rows of a domain, whose numbers are in float64."""
+        x, y = self.domains[i % len(self.domains)]
+        rows = torch.randint(len(x), (count,), generator=generator)
+        x = x.index_select(0, rows)
+        return x.double() if x.is_floating_point() else x, y.index_select(0, rows)
+
+
+@dataclass(frozen=True)
 class Case:
-    """One algorithm on one net with so many source domains."""
+    """One algorithm on one net with so many source domains. rows: of the user's own; None: drawn at random."""
 
     algorithm: Algorithm
     net: Net
     sources: int
+    rows: Rows | None = None
+
+    @property
+    def classes(self) -> int:
+        return CLASSES if self.rows is None else self.rows.classes
+
+    @property
+    def stacks(self) -> bool:
+        """Whether trials of it are mapped over."""
+        return self.algorithm.stackable and self.net.stackable
 
     @property
     def stages(self) -> list[Algorithm]:
@@ -74,25 +99,38 @@ class Case:
         """Draw weights away from the start, where branches are equal and regularizers vanish."""
         noise = torch.Generator().manual_seed(seed + 1000)
         return {
-            name: w + 0.3 * torch.randn(w.shape, generator=noise, dtype=w.dtype)
+            name: w + self._find_reach(w) * torch.randn(w.shape, generator=noise, dtype=w.dtype)
             for name, w in self.init_weights(seed).items()
         }
+
+    def _find_reach(self, w: Tensor) -> float:
+        """Say how far from the start weights are drawn: of the user's net, a tenth of their own size."""
+        return 0.3 if self.rows is None else 0.1 * (float(w.std(correction=0)) or 0.1)
 
     def draw_episode(self, seed: int = 0) -> Episode:
         """Draw an episode half-way through the training, with the domains in a random order."""
         g = torch.Generator().manual_seed(seed + 2000)
         shape = (self.sources, BATCH)
         shift = torch.arange(self.sources, dtype=torch.float64).reshape(-1, 1, 1)
+        if self.rows is None:
+            x = torch.randn((*shape, INPUTS), generator=g, dtype=torch.float64) + 0.2 * shift
+            y = torch.randint(CLASSES, shape, generator=g)
+        else:
+            drawn = [self.rows.draw(i, BATCH, g) for i in range(self.sources)]
+            x, y = (torch.stack(parts) for parts in zip(*drawn, strict=True))
         return Episode(
-            x=torch.randn((*shape, INPUTS), generator=g, dtype=torch.float64) + 0.2 * shift,
-            y=torch.randint(CLASSES, shape, generator=g),
+            x=x,
+            y=y,
             domain=torch.randperm(self.sources, generator=g),
             progress=torch.rand((), generator=g, dtype=torch.float64) * 0.2 + 0.4,
             key=torch.randint(2**62, (), generator=g),
+            rate=torch.rand((), generator=g, dtype=torch.float64) * 0.1 + 0.1,
         )
 
     def draw_probe(self, seed: int = 0) -> Tensor:
         """Draw inputs (batch, *input) of a domain that no episode holds."""
+        if self.rows is not None:
+            return self.rows.draw(self.sources, 8, torch.Generator().manual_seed(seed + 3000))[0]
         return torch.randn((8, INPUTS), generator=torch.Generator().manual_seed(seed + 3000), dtype=torch.float64)
 
     def remember(self, stage: int, params: Params, episode: Episode) -> Params:
@@ -106,7 +144,14 @@ class Case:
 
     def compute_step(self, stage: int, params: Params, episode: Episode) -> tuple[Params, Tensor, Params]:
         """Return direction, loss and new memory of one stage, from a memory that is not the first."""
-        return self.stages[stage].step(self.net, params, self.remember(stage, params, episode), episode)
+        return self.take(self.stages[stage], params, self.remember(stage, params, episode), episode)
+
+    def take(self, stage: Algorithm, params: Params, memory: Params, episode: Episode) -> tuple[Params, Tensor, Params]:
+        """Return direction, loss and new memory of a step: of new weights, the way that leads to them."""
+        direction, loss, kept = stage.step(self.net, params, memory, episode)
+        if stage.moves:
+            direction = {name: params[name] - w if name in params else w for name, w in direction.items()}
+        return direction, loss, kept
 
     def predict(self, params: Params, memory: Params, x: Tensor) -> Tensor:
         """Return logits of the deployed weights, with the BatchNorm statistics of x."""
@@ -139,8 +184,9 @@ class Case:
         for i in range(moment.step, STEPS):
             _, params, memory = moment
             now = episode._replace(progress=torch.zeros_like(episode.progress) + i / STEPS, key=episode.key + i)
-            direction, _, memory = stage.step(self.net, params, memory, now)
-            params = {name: w - 0.02 * direction[name] if name in direction else w for name, w in params.items()}
+            direction, _, memory = self.take(stage, params, memory, now)
+            length = 1.0 if stage.moves else 0.02
+            params = {name: w - length * direction[name] if name in direction else w for name, w in params.items()}
             moment = Moment(i + 1, params, memory)
             if moment.is_evaluated:
                 moment = moment._replace(memory=self.algorithm.evaluated(memory, _make_losses(episode, i // 2)))

@@ -27,7 +27,7 @@ from seqdg.core import (
     with_settings,
 )
 from seqdg.nets import Net
-from seqdg.testing.case import CLASSES, Case, Moment, Violation, assert_same, measure_difference, stack_trials
+from seqdg.testing.case import Case, Moment, Violation, assert_same, measure_difference, stack_trials
 from seqdg.training import lend_randomness, read_generators
 
 Change = Callable[[Sequence[str], Params], Params]  # of the entries of a memory with these names
@@ -59,7 +59,7 @@ def check_form(case: Case) -> None:
             raise Violation(f"'{name}' is among the weights that init returns, but no stage's direction trains it.")
     memory = case.compute_step(-1, params, case.draw_episode())[2]
     logits = case.predict(params, memory, case.draw_probe())
-    if logits.shape != (len(case.draw_probe()), CLASSES):
+    if logits.shape != (len(case.draw_probe()), case.classes):
         raise Violation(f"predict returns logits of shape {tuple(logits.shape)} for {len(case.draw_probe())} inputs.")
 
 
@@ -104,7 +104,7 @@ def check_memory(case: Case) -> None:
 
     kinds: dict[str, list[str]] = {}  # copies of several weights are one kind: not every weight is deployed
     for name in first:
-        ends = [w for w in params if name.endswith(w)]
+        ends = [w for w in (*params, *case.net.names) if name.endswith(w)]
         kinds.setdefault(name.removesuffix(max(ends, key=len, default="")), []).append(name)
     for names in kinds.values():
         if not any(is_read(names, *at) for at in ((17, _raise_entries), (23, _lower_entries), (1, _raise_entries))):
@@ -236,6 +236,8 @@ def _defines_loss(algorithm: Algorithm) -> bool:
 def check_vmap(case: Case) -> None:
     """A stack of trials with other weights, data, orders and keys gives what a loop gives, and what a stack of one
     gives."""
+    if not case.stacks:
+        return
     one = case.compute_everything
     trials = [(case.draw_weights(s), case.draw_episode(s), case.draw_probe(s)) for s in range(3)]
     stacked = tree.unstack(vmap(one)(*stack_trials(trials)))
@@ -248,14 +250,14 @@ def check_vmap(case: Case) -> None:
 def check_domains(case: Case) -> None:
     """x and y of every source domain change what is predicted after a step of the stage that uses them."""
     params, episode = case.draw_weights(), case.draw_episode()
-    noise = torch.randn(episode.x.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    changed_x = _disturb(episode.x)
     predict = [_step_and_predict(case, k, params, episode) for k in range(len(case.stages))]
     before = [after_step(episode) for after_step in predict]
     for i in range(case.sources):
         row = (torch.arange(case.sources) == i).reshape(-1, 1)
         other = {
-            "x": episode._replace(x=torch.where(row[..., None], episode.x + noise, episode.x)),
-            "y": episode._replace(y=torch.where(row, (episode.y + 1) % CLASSES, episode.y)),
+            "x": episode._replace(x=torch.where(row.reshape(-1, *[1] * (episode.x.dim() - 1)), changed_x, episode.x)),
+            "y": episode._replace(y=torch.where(row, (episode.y + 1) % case.classes, episode.y)),
         }
         for part, changed in other.items():
             if all(
@@ -268,14 +270,21 @@ def check_domains(case: Case) -> None:
                 )
 
 
+def _disturb(x: Tensor) -> Tensor:
+    """Return other inputs: with noise, or whole numbers (tokens) in another order."""
+    if not x.is_floating_point():
+        return x.flip(-1)
+    return x + torch.randn(x.shape, generator=torch.Generator().manual_seed(5), dtype=x.dtype)
+
+
 def _step_and_predict(case: Case, k: int, params: Params, episode: Episode) -> Callable[[Episode], Tensor]:
     """Return a function to logits after a step of a stage on another episode, as long as it is on this one."""
     memory, stage = case.remember(k, params, episode), case.stages[k]
-    first, _, _ = stage.step(case.net, params, memory, episode)
+    first, _, _ = case.take(stage, params, memory, episode)
     length = 0.1 / (max(float(d.abs().max()) for d in first.values()) or 1.0)
 
     def predict(changed: Episode) -> Tensor:
-        direction, _, after = stage.step(case.net, params, memory, changed)
+        direction, _, after = case.take(stage, params, memory, changed)
         moved = {name: w - length * direction[name] if name in direction else w for name, w in params.items()}
         return case.predict(moved, after, case.draw_probe())
 
@@ -290,12 +299,14 @@ def check_precision(case: Case) -> None:
             raise Violation(f"init of a float32 net returns '{name}' as {value.dtype}.")
     params, episode = case.draw_weights(), case.draw_episode()
     fewer = {name: w.float() for name, w in params.items()}
-    short = episode._replace(x=episode.x.float(), progress=episode.progress.float())
+    x, probe = episode.x, case.draw_probe()
+    low_x, low_probe = (t.float() if t.is_floating_point() else t for t in (x, probe))
+    short = episode._replace(x=low_x, progress=episode.progress.float(), rate=episode.rate.float())
     for k in range(len(case.stages)):
         direction, value, _ = low.compute_step(k, fewer, short)
         _assert_form(direction, value, fewer, f"stage {k + 1} in float32")
-    got = low.compute_everything(fewer, short, case.draw_probe().float())
-    want = case.compute_everything(params, episode, case.draw_probe())
+    got = low.compute_everything(fewer, short, low_probe)
+    want = case.compute_everything(params, episode, probe)
     assert_same({what: v.double() for what, v in got.items()}, want, "float32 does not give what float64 gives", 1e-3)
 
 
@@ -331,19 +342,19 @@ def check_some_domains(case: Case) -> None:
         where = f"in stage {k + 1}, where a step meets {case.sources} of {larger.sources} source domains"
 
         def step(params: Params, memory: Params, episode: Episode, stage: Algorithm = stage) -> dict[str, Params]:
-            direction, value, kept = stage.step(case.net, params, memory, episode)
+            direction, value, kept = case.take(stage, params, memory, episode)
             return {"direction": direction, "memory": kept, "loss": {"loss": value}}
 
         try:
             alone = [step(*trial) for trial in zip(weights, memories, episodes, strict=True)]
             _, stacked, _ = stack_trials([(p, e, p[next(iter(p))]) for p, e in zip(weights, episodes, strict=True)])
-            together = vmap(step)(tree.stack(weights), tree.stack(memories), stacked)
+            together = vmap(step)(tree.stack(weights), tree.stack(memories), stacked) if case.stacks else {}
         except Exception as error:
             raise Violation(f"{where}, it raises {type(error).__name__}: {error}") from error
         for t, taken in enumerate(alone):
             _assert_form(taken["direction"], taken["loss"]["loss"], weights[t], f"stage {k + 1}, {where}")
             _assert_same_kind(memories[t], taken["memory"], where)
-            for kind, values in taken.items():
+            for kind, values in taken.items() if case.stacks else ():
                 got = {name: v.select(0, t) for name, v in together[kind].items()}
                 assert_same(got, values, f"{where}, the {kind} of a trial is not in a stack what it is alone", 1e-7)
         if not memories[0]:
@@ -494,11 +505,12 @@ def _assert_tensors_act(case: Case, algorithm: Algorithm) -> None:
     def run(values: Params, params: Params, episode: Episode, x: Tensor) -> dict[str, Tensor]:
         return replace(case, algorithm=with_numbers(algorithm, values)).compute_everything(params, episode, x)
 
-    together = tree.unstack(vmap(run)(columns, *stack_trials(trials)))
-    for each, values, trial, got in zip(cases, tree.unstack(columns), trials, together, strict=True):
+    alone = [run(values, *trial) for values, trial in zip(tree.unstack(columns), trials, strict=True)]
+    together = tree.unstack(vmap(run)(columns, *stack_trials(trials))) if case.stacks else alone
+    for each, one, trial, got in zip(cases, alone, trials, together, strict=True):
         what = f"as tensors, {_format_numbers(each.algorithm)} do not act as numbers do"
         assert_same(got, each.compute_everything(*trial), what)
-        assert_same(run(values, *trial), got, what)
+        assert_same(one, got, what)
 
 
 def _scale_numbers(case: Case, algorithm: Algorithm, by: float) -> Algorithm:

@@ -41,6 +41,7 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {  # what is allowed of a
     "validation": (lambda share: 0 < share < 1, "a share between 0 and 1"),
     "warmup": (lambda share: 0 <= share < 1, "a share of the steps, from 0 to below 1"),
     "drop_every": (lambda share: 0 < share <= 1, "a share of the steps, above 0"),
+    "layer_decay": (lambda factor: 0 < factor <= 1, "a factor above 0 and at most 1"),
     "drop": (lambda factor: 0 < factor <= 1, "a factor above 0 and at most 1"),
 }
 
@@ -81,6 +82,7 @@ class Protocol:
     # neither trained on nor tested, but may choose. Empty: the split is not fixed.
     train_domains: tuple[str, ...] = added_field(())
     validation_domains: tuple[str, ...] = added_field(())
+    layer_decay: float = added_field(1.0)  # factor of the learning rate for each block that weights are below the head
     path: str = added_field("random")  # in which order a step visits the domains; fixed: in that of the data set
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from seqdg.base import Episode, Params, private, tree
+from seqdg.base import Episode, Params, UsageError, private, tree
 from seqdg.core import Algorithm, Number, SharedTraining, collect_numbers, with_numbers
 from seqdg.nets import Net
 from seqdg.training.device import use_serving_precision
@@ -26,6 +26,7 @@ from seqdg.training.inputs import Inputs, to_channels_last
 from seqdg.training.metrics import DomainPredictions, fit_temperature, pool_outputs
 from seqdg.training.optimizers import OPTIMIZERS, Rates, Slots
 from seqdg.training.protocol import Protocol, choose_optimizer, end_stages
+from seqdg.training.replay import NotRecordable
 from seqdg.training.sampler import Sampler, Upcoming
 from seqdg.training.splits import EvaluatedRows, Split, lay_out_rows
 from seqdg.training.step import (
@@ -66,6 +67,7 @@ class Job:
     # The first view deploys the weights as they are. A `SharedTraining` has one more for each of its averages. None: a
     # view that nobody asked for. An average alone is a `SharedTraining` too: algorithms note losses of plain weights.
     views: tuple[View | None, ...] = (View(),)
+    first: Params | None = None  # the net's own first weights; None: those that the stack's net has
 
 
 class Outcome(NamedTuple):
@@ -107,6 +109,8 @@ class Stack:
         self.net, self.inputs, self.jobs, self.members = net, inputs, jobs, members
         self.algorithm, self.protocol = jobs[0].algorithm, jobs[0].protocol
         self.alone = len(jobs) == 1
+        # Whether trials take their steps one after the other: as is said, or because `vmap` was tried and failed.
+        self.loops = not (self.alone or (net.stackable and self.algorithm.stackable))
         self.optimizer = OPTIMIZERS[choose_optimizer(self.algorithm, self.protocol)]
         seeds, rows, p = [job.seed for job in jobs], [job.split.train for job in jobs], self.protocol
         domains = p.count_domains(len(rows[0]))
@@ -114,6 +118,7 @@ class Stack:
         # What all trials have the same stays a plain number: arithmetic with it needs less than with a tensor.
         self.numbers = self._stack_numbers([collect_numbers(job.algorithm) for job in jobs])
         self.rates = self._stack_rates()
+        self._lr = torch.tensor([job.protocol.lr for job in jobs], dtype=torch.float64).to(inputs.device, inputs.dtype)
         self.outcomes = [
             Outcome(i, number, view, job.split)
             for i, job in enumerate(jobs[::members])
@@ -121,10 +126,18 @@ class Stack:
             if view is not None
         ]
         self.bounds = end_stages(self.algorithm, self.protocol.steps)
-        self.captures = capture and inputs.device.type == "cuda" and inputs.is_resident
-        self.compiles = compiles and not self.alone  # one large net has kernels of its own
+        self.is_pure = net.stackable and self.algorithm.stackable  # no Python between its operations decides anything
+        self.captures = capture and inputs.device.type == "cuda" and inputs.is_resident and self.is_pure
+        self.compiles = compiles and not self.alone and self.is_pure  # one large net has kernels of its own
         self._writer = StepWriter(
-            net, self.algorithm, self.optimizer, self.numbers, self.rates, self.map_over_trials, self.protocol.precision
+            net,
+            self.algorithm,
+            self.optimizer,
+            self.numbers,
+            self.rates,
+            self.map_over_trials,
+            self.protocol.precision,
+            self.protocol.layer_decay,
         )
         self.recorded_from = recorded_from  # steps of a stage
         self._steps: dict[int, Step] = {}  # by stage
@@ -134,8 +147,14 @@ class Stack:
         """Return the state before the first step."""
         params = stack_weights([job.params for job in self.jobs], self.inputs.device)
         sources = len(self.jobs[0].split.train)
+        first = [job.first for job in self.jobs if job.first is not None]
+        begun = stack_weights(first, self.inputs.device) if len(first) == len(self.jobs) else {}
+
+        def remember(algorithm: Algorithm, weights: Params, own: Params) -> Params:
+            return algorithm.memory(self.net.starting_from(own) if own else self.net, weights, sources)
+
         with self._use_device():
-            memory = self._apply(lambda algorithm, weights: algorithm.memory(self.net, weights, sources), params)
+            memory = self._apply(remember, params, begun)
         return State(0, -1, params, {}, memory={name: value.contiguous() for name, value in memory.items()})
 
     def advance(self, state: State, stop: int, on_progress: Callable[[int], None] = lambda steps: None) -> State:
@@ -236,14 +255,33 @@ class Stack:
 
     def map_over_trials(self, one: Callable[..., Any]) -> Callable[..., Any]:
         """Make a function of all trials from one of a single trial; tensors in and out have a first axis of trials."""
-        if not self.alone:
-            return vmap(one)
 
         def map_single(*stacked: Any) -> Any:
             out = one(*private.map_tensors(lambda t: t.squeeze(0), stacked))
             return private.map_tensors(lambda t: t.unsqueeze(0), out)
 
-        return map_single
+        def map_each(*stacked: Any) -> Any:
+            return _stack_results([one(*_select_trial(stacked, i)) for i in trials])
+
+        def try_together(*stacked: Any) -> Any:
+            if self.loops:
+                return map_each(*stacked)
+            try:
+                return together(*stacked)
+            except (UsageError, NotRecordable, torch.OutOfMemoryError):
+                raise
+            except Exception as error:  # whatever torch.func cannot map, and mistakes, which the loop repeats
+                results = map_each(*stacked)
+                self.loops = True
+                log.warning(
+                    "Trials cannot be stacked, and take their steps one after the other (`stackable = False` in the "
+                    "class says so at once): %s",
+                    next(iter(str(error).splitlines()), type(error).__name__),
+                )
+                return results
+
+        together, trials = vmap(one), range(len(self.jobs))
+        return map_single if self.alone else try_together
 
     def _apply(self, one: Callable[..., Any], *stacked: Any) -> Any:
         """Apply a function of one trial's algorithm, with its numeric settings, and of its tensors to all trials."""
@@ -283,8 +321,9 @@ class Stack:
         """Take the steps in place: of tensors that nobody else holds."""
         take, carried, losses = self._find_step(state.stage), _carry(state), []
         for i, (x, y) in enumerate(self.inputs.load_steps(draws["rows"], draws["key"])):
-            episode = Episode(x, y, draws["domain"][i], draws["progress"][i], draws["key"][i])
-            losses.append(take(carried, episode, draws["rate"][i] if "rate" in draws else None))
+            factor = draws["rate"][i] if "rate" in draws else None
+            episode = Episode(x, y, draws["domain"][i], draws["progress"][i], draws["key"][i], self._find_rate(factor))
+            losses.append(take(carried, episode, factor))
         return torch.stack(losses)
 
     def _find_graph(self, state: State, draws: StepData) -> CapturedStep | None:
@@ -294,7 +333,9 @@ class Stack:
 
             def load_and_take(carried: Carried, now: StepData) -> Tensor:
                 x, y = self.inputs.load_step(now["rows"], now["key"])
-                return take(carried, Episode(x, y, now["domain"], now["progress"], now["key"]), now.get("rate"))
+                factor = now.get("rate")
+                rate = self._find_rate(factor)
+                return take(carried, Episode(x, y, now["domain"], now["progress"], now["key"], rate), factor)
 
             try:
                 self._graphs[state.stage] = capture_step(load_and_take, _carry(state), draws, DRAWN_AHEAD)
@@ -302,6 +343,10 @@ class Stack:
                 self.captures = False
                 log.warning("The step cannot be one CUDA graph and is run kernel by kernel: %s", error)
         return self._graphs.get(state.stage)
+
+    def _find_rate(self, factor: Tensor | None) -> Tensor:
+        """Return (trial,) the learning rates of a step. factor: (trial,) what schedules make of them."""
+        return self._lr if factor is None else self._lr * factor
 
     def _find_step(self, stage: int) -> Step:
         """Return the step of a stage, which is made at its first use."""
@@ -315,7 +360,8 @@ class Stack:
         on the way to an operation than in it, and for enough steps to make up for recording."""
         steps = self.bounds[stage] - (self.bounds[stage - 1] if stage else 0)
         is_linear = all(p.dim() <= 2 for p in self.net.params().values())
-        return self.inputs.device.type == "cpu" and is_linear and steps >= self.recorded_from
+        is_pure = self.is_pure and not self.loops
+        return self.inputs.device.type == "cpu" and is_linear and is_pure and steps >= self.recorded_from
 
     def _try_compiled(self, compiled: Step, written: Step) -> Step:
         """Return the compiled step, which gives way to the one as it is written where it cannot be compiled."""
@@ -384,6 +430,18 @@ class Stack:
             memory = torch.cuda.get_device_properties(self.inputs.device).total_memory
             budget = 2**28 if self.inputs.transform is None else 2**26 if memory > 2**35 else 2**25
         return max(1, budget // (trials * self.inputs.size))
+
+
+def _select_trial(stacked: Any, i: int) -> Any:
+    """Return what is one trial's of tensors that have a first axis of trials."""
+    return private.map_tensors(lambda t: t.select(0, i), stacked)
+
+
+def _stack_results(results: Sequence[Any]) -> Any:
+    """Return what the function of one trial gave for each, every tensor with a first axis of trials."""
+    leaves, structures = zip(*map(private.flatten, results), strict=True)
+    stacked = [torch.stack(parts) if isinstance(parts[0], Tensor) else parts[0] for parts in zip(*leaves, strict=True)]
+    return private.unflatten(stacked, structures[0])
 
 
 def _carry(state: State) -> Carried:

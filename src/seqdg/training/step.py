@@ -51,6 +51,7 @@ class StepWriter:
     rates: Rates
     map_over_trials: Callable[[Callable[..., Any]], Callable[..., Any]]  # makes a function of all trials
     precision: str
+    layer_decay: float = 1.0
 
     def write(self, stage: int, records: bool = False) -> Step:
         """Make the step as it is written. records: run the operations of its first call from then on."""
@@ -62,7 +63,11 @@ class StepWriter:
             loss: Tensor
             direction, loss, new = direct(params, memory, self.numbers, episode)
             changed = _keep_apart(new, memory, params)
-            for pace, part in split_by_pace(self._find_stage(self.numbers, stage), direction):
+            taken = self._find_stage(self.numbers, stage)
+            if taken.moves:
+                moved = _keep_apart(direction, params, memory)
+                private.copy_each([params[name] for name in moved], list(moved.values()))
+            for pace, part in self._split(taken, {} if taken.moves else direction):
                 self.optimizer.update_in_place(params, part, slots, self._scale_rates(factor, pace))
             if changed:
                 private.copy_each([memory[name] for name in changed], list(changed.values()))
@@ -85,7 +90,9 @@ class StepWriter:
             direction, loss, memory = direct(params, carried["memory"], numbers, episode)
             trial_rates = Rates(*rates) if vary else self.rates
             lr = trial_rates.lr * factor[0] if factor else trial_rates.lr
-            for pace, part in split_by_pace(self._find_stage(numbers, stage), direction):
+            taken = self._find_stage(numbers, stage)
+            params = {**params, **direction} if taken.moves else params
+            for pace, part in self._split(taken, {} if taken.moves else direction):
                 params, slots = self.optimizer.update(params, part, slots, trial_rates._replace(lr=lr * pace))
             return {"params": params, "memory": memory, **slots}, loss
 
@@ -124,6 +131,19 @@ class StepWriter:
     def _find_stage(self, numbers: Params, stage: int) -> Algorithm:
         """Return the algorithm of a stage with the numeric settings of one trial."""
         return with_numbers(self.algorithm, numbers).stages()[stage][1]
+
+    def _split(self, algorithm: Algorithm, direction: Params) -> list[tuple[Number, Params]]:
+        """Split a direction into parts by their learning rates, which are lower the further below the head they are."""
+        if self.layer_decay == 1.0:
+            return split_by_pace(algorithm, direction)
+        by_depth: dict[int, Params] = {}
+        for name, d in direction.items():
+            by_depth.setdefault(self.net.find_depth(name), {})[name] = d
+        return [
+            (pace * self.layer_decay**depth, part)
+            for depth, together in by_depth.items()
+            for pace, part in split_by_pace(algorithm, together)
+        ]
 
     def _scale_rates(self, factor: Tensor | None, pace: Number) -> Rates:
         """Return the rates of one step. factor: (trial,) what the schedules make of them."""
@@ -177,10 +197,17 @@ def split_by_pace(algorithm: Algorithm, direction: Params) -> list[tuple[Number,
 
 def _keep_apart(new: Params, memory: Params, params: Params) -> Params:
     """Return what has changed of a memory, in tensors that stay as they are while weights and memory are written over:
-    a new memory may hold weights, or tensors of the old one under other names."""
+    a new memory may hold weights, or tensors of the old one under other names. The same of weights, and a memory."""
     held = {t.untyped_storage().data_ptr() for t in (*memory.values(), *params.values())}
-    changed = {name: value for name, value in new.items() if value is not memory[name]}
+    changed = {name: value for name, value in new.items() if not _is_same_memory(value, memory[name])}
     return {n: v.clone() if v.untyped_storage().data_ptr() in held else v for n, v in changed.items()}
+
+
+def _is_same_memory(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are one, or another view of the same numbers in the same places."""
+    return a is b or (
+        a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride() and a.numel() > 0
+    )
 
 
 def _compare(compiled: Step, written: Step, carried: Carried, episode: Episode, factor: Tensor | None) -> None:

@@ -31,7 +31,7 @@ from seqdg.training import Protocol
 TRAINING = (
     "steps", "batch", "evaluations", "optimizer", "lr", "momentum", "weight_decay", "precision",
     "schedule", "warmup", "drop_every", "drop", "domains_per_step", "members", "loss",
-    "path",
+    "path", "layer_decay",
 )  # fmt: skip
 _NAMED = re.compile(r'^@register_learner\("([^"]+)"\)', re.MULTILINE)
 OnStep = Callable[[int], None]  # called with the number of steps taken so far

@@ -147,7 +147,9 @@ class StackLearner(Learner):
             training.algorithm, describe_shape(algorithm), tuple(end_stages(algorithm, p.steps)),
             choose_optimizer(algorithm, p), p.split, p.validation, p.test, p.steps, p.batch, p.evaluations, p.precision,
             p.domains_per_step, p.members, p.calibrate, p.scaling, p.train_domains, p.validation_domains, p.loss,
-            p.path, None if task.class_weight is None else (trial.held_out, p.split == "random" and trial.seed),
+            p.path, p.layer_decay,
+            None if task.class_weight is None else (trial.held_out, p.split == "random" and trial.seed),
+            None if algorithm.stackable else training.key,
         )  # fmt: skip
 
     def count_steps(self, trial: Trial) -> int:
@@ -288,7 +290,7 @@ def _make_job(
     key = id(algorithm), member.seed, sources
     if key not in begun:
         begun[key] = algorithm.init(net, weights, sources, make_generator(member.seed, "extra"))
-    return Job(algorithm, member.protocol, split, member.seed, begun[key], views)
+    return Job(algorithm, member.protocol, split, member.seed, begun[key], views, weights)
 
 
 def _read_weights(module: nn.Module, names: Collection[str], dtype: torch.dtype) -> Params:
