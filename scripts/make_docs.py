@@ -71,7 +71,7 @@ WRAPPERS = """## Wrappers
 
 A wrapper is added to any algorithm by a `+` after its name: `agg+ema`, `fo-s-mldg+mixup+ema`, and in Python
 `seqdg.build("fo-s-mldg+mixup+ema", alpha=0.05, decay=0.99)`. A chain is read from the inside out, and it has this
-order: `mixup`, then `sam` or `sagm`, then `lp`, then `ema`, `sma` or `swad`; at most one of each kind, and anything
+order: `mixup`, `l2sp`, `sam` or `sagm`, `lp`, `lora`, then `ema`, `sma`, `swad` or `wise`; at most one of each kind, and anything
 else is an error that says so. Each part may come from a file of your own: `agg+./mine.py:mine+ema` ([how to write
 one](../CONTRIBUTING.md#a-wrapper)).
 

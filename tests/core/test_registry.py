@@ -189,5 +189,5 @@ def test_a_wrapper_acts_on_something_known():
 
         acts_on = "beyond"
 
-    with pytest.raises(UsageError, match=r"Nowhere has acts_on = 'beyond'\. Choose one of: inputs, direction, stages"):
+    with pytest.raises(UsageError, match=r"Nowhere has acts_on = 'beyond'\. Choose one of: inputs, loss, direction"):
         register("nowhere")(Nowhere)

@@ -38,7 +38,7 @@ class LoRA(Wrapper):
     acts_on: ClassVar[str] = "net"
 
     def check(self, net: Net, sources: int) -> None:
-        first, generator = net.params(), torch.Generator().manual_seed(0)
+        first, generator = net.params(), torch.Generator()
         super().check(self._adapt(net, self._shrink(net, first, generator), first), sources)
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:

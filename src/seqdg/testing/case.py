@@ -54,13 +54,45 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of the user's own to draw minibatches from: x (row, *input) and y (row,) of each domain."""
+    """Rows of one's own to draw minibatches from.
+
+    Parameters
+    ----------
+    domains : sequence of (Tensor, Tensor)
+        x (row, *input) and y (row,), class numbers, of each domain.
+    classes : int
+        How many classes there are.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from seqdg.testing import Rows
+    >>> rows = Rows([(torch.randn(20, 4), torch.arange(20) % 3) for _ in range(3)], classes=3)
+    >>> x, y = rows.draw(0, 5, torch.Generator())
+    >>> x.shape, y.shape
+    (torch.Size([5, 4]), torch.Size([5]))
+    """
 
     domains: Sequence[tuple[Tensor, Tensor]]
     classes: int
 
     def draw(self, i: int, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Draw rows of a domain, whose numbers are in float64."""
+        """Draw rows of a domain, whose numbers are in float64.
+
+        Parameters
+        ----------
+        i : int
+            The number of the domain; beyond the last, it starts anew with the first.
+        count : int
+            How many rows to draw.
+        generator : torch.Generator
+            What draws them.
+
+        Returns
+        -------
+        tuple of (Tensor, Tensor)
+            x (count, *input) and y (count,).
+        """
         x, y = self.domains[i % len(self.domains)]
         rows = torch.randint(len(x), (count,), generator=generator)
         x = x.index_select(0, rows)
