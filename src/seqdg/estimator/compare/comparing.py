@@ -366,12 +366,19 @@ def _note_classes_alone(data: Dataset) -> list[str]:
 def _decide_nesting(wanted: bool | None, searches: Mapping[str, Search], sweep: Sweep, notes: list[str]) -> bool:
     """Decide whether pairs of domains are held out, and say so where they are not."""
     unable = [name for name, search in searches.items() if not sweep.check(Contender(name, *search.first))]
+    count, alone = len(set(sweep.folds.values())), len(sweep.domains)
+    what = "domains" if count == alone else "groups of domains"
+    if count < alone:
+        sizes = sorted({len(fold) for fold in sweep.folds.values()})
+        notes.append(
+            f"The {alone} domains are held out in {count} groups of {' or '.join(map(str, sizes))}: a candidate is "
+            f"trained {count} times, however many domains there are. Every domain is scored by itself."
+        )
     if not sweep.within:
         return True
-    count = len(sweep.domains)
     if wanted and unable:
         raise UsageError(
-            f"A nested comparison holds out two domains of {count}, which leaves too few for {', '.join(unable)}: "
+            f"A nested comparison holds out two {what} of {count}, which leaves too few for {', '.join(unable)}: "
             "leave these out, or leave nested out."
         )
     if not unable and (wanted if wanted is not None else count <= MOST_NESTED):
@@ -383,7 +390,7 @@ def _decide_nesting(wanted: bool | None, searches: Mapping[str, Search], sweep: 
         "--nested, makes them)"
     )
     notes.append(
-        f"No pairs of the {count} domains are held out: {why}. The choice that is judged on a domain is made by scores "
+        f"No pairs of the {count} {what} are held out: {why}. The choice that is judged on a domain is made by scores "
         "on the others, of trainings that knew that domain; the expectation may be slightly too good."
     )
     return False

@@ -96,6 +96,8 @@ COMPARING = 0.6  # of the time; the rest is for fitting the winner on all rows
 MOST_ROWS = 20_000  # that a comparison within a time is made on
 AGAIN = 1.0  # seconds from one signal to the next, once the time is over
 MARGIN = 1.2  # by which a fit to more rows may take longer than in proportion
+MOST_ALONE = 20  # domains up to which each is held out by itself
+GROUPS = 10  # that more domains are held out in: a training still has nine tenths of them
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,8 @@ class Sweep:
         self._trials: dict[tuple[Target, Contender], list[Trial]] = {}
         self._scores: dict[tuple[Target, Contender, str], list[float] | None] = {}
         self._said: dict[tuple[Target, Contender, str], NDArray[Any]] = {}  # (seed, row, ...)
+        data = self.user_data.dataset
+        self.folds = group_domains({d: len(data.rows(d)) for d in data.domains})
         self.task, self.net, _ = make_task(self.user_data, self.recipe, scaled=False)
         self.sink = MemorySink()
 
@@ -134,14 +138,15 @@ class Sweep:
 
     def check(self, candidate: Contender) -> bool:
         """Say whether it can be trained with two domains held out; raise a UsageError where it cannot even with one."""
+        folds = list(dict.fromkeys(self.folds.values()))
         for held_out in (0, 1, 2):
             try:
-                self.check_target(self.domains[:held_out], candidate)
+                self.check_target(tuple(fold[0] for fold in folds[:held_out]), candidate)
             except UsageError:
                 if held_out < 2:
                     raise
                 return False
-        return len(self.domains) > 2
+        return len(folds) > 2
 
     def check_target(self, held_out: Target, candidate: Contender) -> None:
         """Raise a UsageError where a candidate cannot be trained with these domains held out."""
@@ -231,8 +236,8 @@ class Sweep:
         return choose(scores, split_rule(rule)[1]), candidates
 
     def list_records(self, held_out: Target, candidate: Contender) -> list[Record]:
-        """List the records of a candidate, one per seed."""
-        return [self.sink.records[t.key] for t in self.make_trials(held_out, candidate)]
+        """List the records of a candidate, one per seed, as of trials that hold out these domains and no others."""
+        return [_take_held_out(self.sink.records[t.key], held_out) for t in self.make_trials(held_out, candidate)]
 
     def choose_members(self, target: Target, names: Sequence[str], rule: str) -> list[Contender]:
         """Choose the settings of each candidate by the rule; leave out those whose training diverged."""
@@ -314,7 +319,14 @@ class Sweep:
         return [trial for held_out in (target, *inner) for trial in self.make_trials(held_out, candidate)]
 
     def _list_sources(self, target: Target) -> list[str]:
-        return [d for d in self.domains if d not in target]
+        return [d for d in self.domains if d not in self._expand(target)]
+
+    def _expand(self, held_out: Target) -> Target:
+        """Add the domains that are held out together with these; of several folds, in the order of the domains."""
+        if all(self.folds[d] == (d,) for d in held_out):
+            return held_out
+        together = {other for d in held_out for other in self.folds[d]}
+        return tuple(d for d in self.domains if d in together)
 
     def _hold_out(self, target: Target, source: str) -> Target:
         """Add a source to the target, in the order of the domains, so that a pair is one trial in either order. Where
@@ -322,7 +334,8 @@ class Sweep:
         return tuple(d for d in self.domains if d in (*target, source)) if self.nested else (source,)
 
     def make_trials(self, held_out: Target, candidate: Contender) -> list[Trial]:
-        """Make a trial per seed."""
+        """Make a trial per seed. Domains of one fold are held out by the same trials."""
+        held_out = self._expand(held_out)
         if (held_out, candidate) not in self._trials:
             count = len(self.domains)
             settings = describe_settings(adapt_to_path(candidate.algorithm, count, count - 1))
@@ -361,6 +374,38 @@ class Sweep:
             plan = replace(plan, missing=tuple(sorted(plan.missing, key=lambda g: rank[g.trials[0].algorithm])))
         session = Session(self.task, self.recipe.device, self.sink.saving)
         execute(plan, session, self.executor, self.sink, on_progress=self.on_progress)
+
+
+def group_domains(rows: Mapping[str, int]) -> dict[str, Target]:
+    """Return which domains are held out together with each: itself alone, or a group where there are many.
+
+    rows: of each domain. Groups have about as many domains, and as many rows: from the largest domain on, each goes to
+    the group with the fewest domains, and of those to the one with the fewest rows.
+    """
+    if len(rows) <= MOST_ALONE:
+        return {d: (d,) for d in rows}
+    groups: list[list[str]] = [[] for _ in range(GROUPS)]
+    for d in sorted(rows, key=lambda d: -rows[d]):
+        min(groups, key=lambda group: (len(group), sum(rows[other] for other in group))).append(d)
+    return {d: tuple(other for other in rows if other in group) for group in groups for d in group}
+
+
+def _take_held_out(record: Record, held_out: Target) -> Record:
+    """Return a record with these of its held-out domains alone."""
+    if record.held_out == held_out:
+        return record
+    places = [record.held_out.index(d) for d in held_out]
+
+    def take(values: Mapping[str, list[float]]) -> dict[str, list[float]]:
+        return {criterion: [each[place] for place in places] for criterion, each in values.items()}
+
+    history = [
+        replace(
+            e, held_out=take(e.held_out), held_out_fifth=take(e.held_out_fifth), held_out_rest=take(e.held_out_rest)
+        )
+        for e in record.history
+    ]
+    return replace(record, description={**record.description, "held_out": list(held_out)}, history=history)
 
 
 def _relabel(record: Record, label: str) -> Record:
