@@ -71,9 +71,9 @@ WRAPPERS = """## Wrappers
 
 A wrapper is added to any algorithm by a `+` after its name: `agg+ema`, `fo-s-mldg+mixup+ema`, and in Python
 `seqdg.build("fo-s-mldg+mixup+ema", alpha=0.05, decay=0.99)`. A chain is read from the inside out, and it has this
-order: `mixup`, `l2sp`, `sam` or `sagm`, `lp`, `lora`, then `ema`, `sma`, `swad` or `wise`; at most one of each kind, and anything
-else is an error that says so. Each part may come from a file of your own: `agg+./mine.py:mine+ema` ([how to write
-one](../CONTRIBUTING.md#a-wrapper)).
+order: `mixup`, `l2sp`, `sam` or `sagm`, `lp`, `lora`, then `ema`, `sma`, `swad` or `wise`; at most one of each kind;
+anything else is an error that says so. Each part may come from a file of your own: `agg+./mine.py:mine+ema` ([how to
+write one](../CONTRIBUTING.md#a-wrapper)).
 
 What a benchmark's table or `--set` says of an algorithm holds for the chains around it too: `--set fo-s-mldg.lr=0.05`
 is also the rate of `fo-s-mldg+ema`. `--set 'fo-s-mldg+ema.lr=0.1'` and `[algorithms."fo-s-mldg+ema"]` come before it.
