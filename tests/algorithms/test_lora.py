@@ -14,6 +14,7 @@ from seqdg.algorithms.l2sp import L2SP
 from seqdg.base import tree
 from seqdg.nets import NetSpec
 from seqdg.nets.lora import A, B
+from seqdg.nets.weights import read_weights
 
 
 def make_net() -> Net:
@@ -190,9 +191,7 @@ def test_rates_fall_by_layer_and_a_factor_of_one_changes_nothing(tmp_path):
             out=tmp_path / f"{decay}-{steps}", progress=False,
         )  # fmt: skip
         (record,) = run.records()
-        return record, seqdg.nets.read_weights(tmp_path / f"{decay}-{steps}" / "weights" / f"{record.key}.safetensors")[
-            0
-        ]
+        return record, read_weights(tmp_path / f"{decay}-{steps}" / "weights" / f"{record.key}.safetensors")[0]
 
     (plain, whole), (other, less) = train(1.0), train(0.5)
     assert "layer_decay" not in plain.description["protocol"]

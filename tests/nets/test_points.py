@@ -106,7 +106,7 @@ CHANNELS = {
 @pytest.mark.parametrize("name", CHANNELS)
 def test_our_nets_have_a_point_after_each_stage_and_their_layers_stay_fused(name):
     torch.manual_seed(0)
-    module = BACKBONES[name].make(5, 0.0)
+    module = BACKBONES[name].make((3, 64, 64), 5, 0.0)
     policy = "none" if name == "alexnet" else "frozen"
     net, x, seen = Net(module, policy), torch.randn(1, 3, 64, 64), {}
     assert net.points == tuple(f"after{i + 1}" for i in range(len(CHANNELS[name])))

@@ -53,7 +53,8 @@ def adapt(net: Net, small: Params, first: Params, scale: float | Tensor) -> Net:
     first: the weights that training starts from, by the net's names.
     """
     other = copy.copy(net)
-    other._initial, other.names = {n: w for n, w in small.items() if n in first or n.endswith((A, B))}, ()
+    own = {n + end for n in net.names for end in ("", A, B)}  # and none of an algorithm's copies of them
+    other._initial = {n: w for n, w in small.items() if n in own}
     other.names = tuple(other._initial)
     other._constants = {**net._constants, **{name: w for name, w in first.items() if name not in other._initial}}
     thin = {name.removesuffix(A) for name in other.names if name.endswith(A)}

@@ -106,7 +106,7 @@ def _judge(stack: Stack, params: Params, drawn: Draws, place: int) -> Tensor:
 
     for i in range(EPISODES):
         x, y = stack.inputs.serve(drawn.rows[i])
-        episode = Episode(x, y, drawn.domain[i], progress, drawn.key[i])
+        episode = Episode(x, y, drawn.domain[i], progress, drawn.key[i], rate=progress)
         losses.append(stack.map_over_trials(judge)(stack.numbers, params, episode).detach())
     return torch.stack(losses).mean(0)
 

@@ -94,7 +94,18 @@ def test_a_choice_notes_what_its_trainings_warn_of_in_every_executor(
     same = columns[:, :1] + 1e-9 * draw.normal(size=(240, 1))
     rows = np.c_[columns, same, draw.normal(size=(240, 1)), np.arange(240) // 60]
     np.savetxt(tmp_path / "rents.csv", rows, delimiter=",", header="a,b,c,rent,town", comments="")
-    words = ["fit", "rents.csv", "--label", "rent", "--domain", "town", "--choose", "--select", "source-val"]
+    words = [
+        "fit",
+        "rents.csv",
+        "--label",
+        "rent",
+        "--domain",
+        "town",
+        "--choose",
+        "--single",
+        "--select",
+        "source-val",
+    ]
     candidates = ["--candidates", "./odd.py:odd,ridge,extra-trees", "--set", "ridge.decay=0"]
     done = subprocess.run(
         [sys.executable, "-c", MAIN, *words, *candidates, "--steps", "3", "--seeds", "1", *where, "--out", "model"],
