@@ -180,6 +180,20 @@ def test_answers_name_each_comparison_its_interval_and_a_verdict(whole):
         render_answers(answers, "html")
 
 
+def test_a_study_of_one_set_is_answered_over_its_domains_and_seeds(whole, tmp_path):
+    kept = TEXT[: TEXT.index('[[parts]]\nname = "more/momentum"')] + TEXT[TEXT.index("[[hypotheses]]") :]
+    (tmp_path / "one.toml").write_text(kept)
+    answers = answer_study(load_study(tmp_path / "one.toml"), whole[1])
+    for answer in answers.answers:
+        assert answer.interval == answer.main.sets[0].find_interval(answer.level)
+        assert answer.p == pytest.approx(answer.main.sets[0].test(-answer.hypothesis.margin))
+        low, high = answer.main.sets[0].find_interval(answer.p)  # a test and its interval agree
+        assert min(abs(low), abs(high)) == pytest.approx(0, abs=1e-9)
+    data = json.loads(render_answers(answers, "json"))["hypotheses"]
+    assert [h["interval"] for h in data] == [list(a.interval) for a in answers.answers]
+    assert "over the domains and seeds of this set" in render_answers(answers)
+
+
 def test_answers_by_another_rule_are_of_its_steps_and_say_so(whole):
     study, out = whole
     stored = {(r.algorithm, r.held_out[0], r.seed): r.history for r in read(out, "digits/momentum")}

@@ -326,6 +326,10 @@ class SetDifference:
         reach = find_quantile(self.degrees, level) * self.error
         return self.mean - reach, self.mean + reach
 
+    def test(self, null: float = 0.0) -> float:
+        """Return the two-sided p of a mean of `null`."""
+        return _test_mean(self.mean - null, self.error, self.degrees)
+
 
 @dataclass(frozen=True)
 class Pooled:
@@ -346,13 +350,16 @@ class Pooled:
 
     def test(self, null: float = 0.0) -> float:
         """Return the two-sided p of a mean of `null`."""
-        from scipy.special import stdtr
+        return 1.0 if self.sets < 2 else _test_mean(self.mean - null, self.error, self.sets - 1)
 
-        if self.sets < 2:
-            return 1.0
-        if self.error == 0:
-            return 0.0 if self.mean != null else 1.0
-        return float(2 * stdtr(self.sets - 1, -abs(self.mean - null) / self.error))
+
+def _test_mean(mean: float, error: float, degrees: float) -> float:
+    """Return the two-sided p of Student's test of a mean with this standard error."""
+    from scipy.special import stdtr
+
+    if error == 0:
+        return 0.0 if mean else 1.0
+    return float(2 * stdtr(degrees, -abs(mean) / error))
 
 
 def average_set(name: str, differences: Mapping[PairKey, float]) -> SetDifference | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from seqdg.base import align_columns, unknown
+from seqdg.base import align_columns, count_things, unknown
 from seqdg.report import Figure, Panel, Style, draw_rows, make_row
 from seqdg.results import (
     DONE,
@@ -156,6 +156,7 @@ class Pooling:
     comparison: Comparison
     sets: tuple[SetDifference, ...]
     missing: tuple[str, ...]  # sets that have parts of these kinds, and not yet their trials
+    alone: bool = False  # the study is of one set
 
     @property
     def pooled(self) -> Pooled | None:
@@ -165,6 +166,11 @@ class Pooling:
     def size(self) -> Pooled | None:
         """The standardized effect."""
         return pool_sizes(self.sets) if self.sets else None
+
+    @property
+    def whole(self) -> SetDifference | Pooled | None:
+        """What answers: all sets together; in a study of one set that set, over its domains and seeds."""
+        return self.sets[0] if self.alone and self.sets else self.pooled
 
     def __str__(self) -> str:
         return f"{self.comparison.better} minus {self.comparison.worse}"
@@ -183,7 +189,7 @@ class Answer:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        return None if self.main.pooled is None else self.main.pooled.find_interval(self.level)
+        return None if self.main.whole is None else self.main.whole.find_interval(self.level)
 
     @property
     def verdict(self) -> str:
@@ -239,7 +245,7 @@ def answer_from(study: Study, parts: Parts) -> Answers:
     """Answer the hypotheses from what was read."""
     mains = [_pool(study, hypothesis.comparison, parts) for hypothesis in study.hypotheses]
     tests = [
-        None if main.pooled is None or main.pooled.sets < 2 else main.pooled.test(-hypothesis.margin)
+        None if main.whole is None or (len(main.sets) < 2 and not main.alone) else main.whole.test(-hypothesis.margin)
         for hypothesis, main in zip(study.hypotheses, mains, strict=True)
     ]
     # A hypothesis without data counts in the correction as if it could not be decided.
@@ -266,7 +272,7 @@ def _pool(study: Study, comparison: Comparison, parts: Parts) -> Pooling:
             missing.append(name)
         else:
             sets.append(difference)
-    return Pooling(comparison, tuple(sets), tuple(missing))
+    return Pooling(comparison, tuple(sets), tuple(missing), alone=len(study.sets) == 1)
 
 
 def _list_rivals(study: Study, parts: Parts) -> list[Rivals]:
@@ -336,10 +342,14 @@ def _describe_answer(answer: Answer, mark: bool) -> list[str]:
     p = "" if answer.p_holm is None else f", {format_p(answer.p_holm)} after Holm's correction"
     asked = f" (asked: above {-margin:g})" if margin else ""
     size = "" if main.size is None else f"; effect size {main.size.mean:+.2f}"
+    between = (
+        f"standard deviation between sets {main.pooled.between:.2f} (I² {100 * main.pooled.heterogeneity:.0f} %)"
+        if not main.alone
+        else "the interval is over the domains and seeds of this set"
+    )
     lines = [
-        f"{main}: {main.pooled.mean:+.2f} points over {main.pooled.sets} sets, "
-        f"{100 * (1 - answer.level):.1f} % interval {low:+.2f} to {high:+.2f}{asked}{p}; standard deviation between "
-        f"sets {main.pooled.between:.2f} (I² {100 * main.pooled.heterogeneity:.0f} %){size}."
+        f"{main}: {main.pooled.mean:+.2f} points over {count_things(main.pooled.sets, 'set')}, "
+        f"{100 * (1 - answer.level):.1f} % interval {low:+.2f} to {high:+.2f}{asked}{p}; {between}{size}."
     ]
     if main.missing:
         lines.append(f"Not run yet, or by too few seeds: {', '.join(main.missing)}.")
@@ -424,10 +434,10 @@ def make_json(answers: Answers) -> dict[str, Any]:
 
 
 def _make_json_pooling(pooling: Pooling, level: float) -> dict[str, Any]:
-    pooled = pooling.pooled
+    pooled, whole = pooling.pooled, pooling.whole
     summary = dict.fromkeys(("difference", "interval", "between_sets", "heterogeneity", "effect_size"))
-    if pooled is not None and pooling.size is not None:
-        interval = [x if math.isfinite(x) else None for x in pooled.find_interval(level)]
+    if pooled is not None and whole is not None and pooling.size is not None:
+        interval = [x if math.isfinite(x) else None for x in whole.find_interval(level)]
         summary = {
             "difference": pooled.mean, "interval": interval, "between_sets": pooled.between,
             "heterogeneity": pooled.heterogeneity, "effect_size": pooling.size.mean,
@@ -465,7 +475,7 @@ def make_panel(study: Study, answer: Answer) -> Panel:
     rows = [make_row(s.name, s.mean, *s.find_interval(), look=SET) for s in answer.main.sets]
     pooled, interval = answer.main.pooled, answer.interval
     if pooled is not None and interval is not None and all(map(math.isfinite, interval)):
-        rows.append(make_row("all", pooled.mean, *interval, look=ALL))
+        rows.append(make_row("corrected" if answer.main.alone else "all", pooled.mean, *interval, look=ALL))
     margin = answer.hypothesis.margin
     asked = f" (asked: above −{margin:g})" if margin else ""
     heading = f"{answer.hypothesis.name}: {answer.verdict}{asked}"
