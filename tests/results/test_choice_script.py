@@ -1,19 +1,22 @@
-"""The benchmark of choices: what its tables are computed from, on records that the test writes."""
+"""The benchmark of choices: it decides as `compare` does, sees nothing of what it is judged on, and goes on."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
+import subprocess
 import sys
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from seqdg.estimator.compare.comparison import RULES, STOPPED
-from seqdg.results import predict_next_domain
+from seqdg import compare
+from seqdg.estimator.compare.comparison import CHOSEN
 
 DOMAINS = ("a", "b", "c", "d")
+CANDIDATES = ("logistic", "knn", "extra-trees")
 
 
 @pytest.fixture(scope="module")
@@ -27,89 +30,91 @@ def choice():
     del sys.modules["choice"]
 
 
-def make_records(name="office", criterion="accuracy", candidates=("logistic", "agg", "svc"), seed=0):
-    draw = np.random.default_rng(seed)
-    about = {"set": name, "rows": dict.fromkeys(DOMAINS, 200), "criterion": criterion, "variance": 1.0}
-    records = [about]
-    for candidate in candidates:
-        for held_out in [*((d,) for d in DOMAINS), *combinations(DOMAINS, 2)]:
-            curves = {d: draw.uniform(0.4, 0.9, 3).tolist() for d in DOMAINS}
-            source = {d: v for d, v in curves.items() if d not in held_out}
-            reached = {d: curves[d] for d in held_out}
-            records.append({
-                "set": name, "candidate": candidate, "held_out": list(held_out), "seed": 0, "source": source,
-                "reached": reached,
-            })  # fmt: skip
-    return records
+def make_table(rows=50):
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(rows * len(DOMAINS), 3))
+    domain = np.repeat(DOMAINS, rows)
+    shift = np.array([0.0, 0.5, 1.0, 1.5]).repeat(rows)
+    label = np.where(x[:, 0] ** 2 + x[:, 1] + shift + draw.normal(size=len(x)) > 1.2, "ill", "well")
+    return pd.DataFrame({"u": x[:, 0], "v": x[:, 1], "w": x[:, 2] + shift, "label": label, "domain": domain})
 
 
-def change(records, domain):
-    """The same with other values of a domain wherever it is held out."""
-    changed = []
-    for r in records:
-        reached = {d: [1 - x for x in v] if d == domain else v for d, v in r.get("reached", {}).items()}
-        changed.append({**r, "reached": reached} if "reached" in r else r)
-    return changed
+def train_here(choice, folder, out, candidates=CANDIDATES):
+    """Train in this process, and return what is known of the one table."""
+    texts = ["--folder", folder, "--out", out, "--candidates", ",".join(candidates), "--seeds", "0", "--quick"]
+    options = choice.parse_options([str(text) for text in texts])
+    file = choice.SeedFile(out / "seed-0.npz")
+    jobs = choice.list_jobs("sites", choice._read_set("sites", options), options)
+    file.expect("sites", [c for job in jobs for c in job.candidates])
+    for job in jobs:
+        file.add(*choice.train_job(job, options))
+    file.write()
+    return choice.read_records(out)
 
 
-@pytest.mark.parametrize("criterion", ["accuracy", "rmse"])
-def test_no_rule_sees_how_a_candidate_does_on_the_domain_that_it_chooses_for(choice, criterion):
-    records = make_records(criterion=criterion)
-    one, other = (choice.Outcomes(r, "office") for r in (records, change(records, "b")))
-    for rule in RULES:
-        assert one.choose("b", rule)[0] == other.choose("b", rule)[0], rule
-    assert any(one.choose("b", rule)[1] != other.choose("b", rule)[1] for rule in RULES)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    make_table().to_csv(folder / "sites.csv", index=False)
+    return folder
 
 
-def test_scores_of_a_domain_are_those_of_pairs_at_the_step_that_validates_best(choice):
-    records = make_records()
-    found = choice.Outcomes(records, "office")
-    by_place = {(r["candidate"], tuple(r["held_out"])): r for r in records if "held_out" in r}
-    scores, step = found.score("svc", "b", "both")
-    assert step is None
-
-    def best(r):
-        return int(np.argmax(np.mean(list(r["source"].values()), axis=0)))
-
-    outer = by_place["svc", ("b",)]
-    for score, s in zip(scores, ("a", "c", "d"), strict=True):
-        inner = by_place["svc", tuple(sorted(("b", s)))]
-        assert score == pytest.approx((outer["source"][s][best(outer)] + inner["reached"][s][best(inner)]) / 2)
-    almost, _ = found.score("svc", "b", STOPPED, nested=False)
-    curves = [by_place["svc", (s,)]["reached"][s] for s in ("a", "c", "d")]
-    assert almost == pytest.approx(np.array(curves)[:, np.mean(curves, axis=0).argmax()].tolist())
+@pytest.fixture(scope="module")
+def records(choice, folder, tmp_path_factory):
+    ((_, its),) = train_here(choice, folder, tmp_path_factory.mktemp("out"))
+    return its
 
 
-def test_an_interval_is_of_trainings_that_the_domain_had_no_part_in(choice):
-    records = make_records(candidates=("agg", "svc"))
-    found = choice.Outcomes(records, "office")
-    cases = choice.judge_intervals(found, 0.9, None)
-    assert len(cases) == 2 * 4
-    scores = [found.reach("agg", (s, "a"), s) for s in ("b", "c", "d")]
-    expected = predict_next_domain(scores, [200] * 3, "accuracy", 0.9)
-    assert cases[0][1] == pytest.approx(100 * expected.width)
-    assert cases[0][0] == (expected.low <= found.reach("agg", ("a",), "a") <= expected.high)
+def test_it_decides_and_judges_as_compare_does(choice, records):
+    table = make_table()
+    comparison = compare(
+        table[["u", "v", "w"]], table["label"], table["domain"], list(CANDIDATES), baseline=None, seeds=1, refit=False
+    )
+    scores = comparison.scores()
+    for case in choice.judge(records):
+        name = case["way"].removeprefix("always ").replace("linear", "logistic")
+        row = {"shrunk": "weighted-ensemble", "pick": CHOSEN}.get(case["way"], name)
+        if row in scores:
+            assert case["points"] == pytest.approx(100 * scores[row][case["domain"]], abs=1e-3), case
+    assert {"shrunk", "pick", "always linear"} <= {case["way"] for case in choice.judge(records)}
 
 
-def test_the_tables_and_the_picture_are_written_and_a_cut_line_does_no_harm(choice, tmp_path, capsys):
-    import json
-
-    lines = [json.dumps(r) for r in (*make_records(), *make_records("beijing", "rmse", ("ridge", "agg", "svc"), 1))]
-    (tmp_path / "records.jsonl").write_text("\n".join(lines) + '\n{"set": "office", "cand', encoding="utf-8")
-    choice.report(tmp_path, choice.SETS)
-    printed = capsys.readouterr().out
-    assert (tmp_path / "choice.md").read_text(encoding="utf-8").strip() == printed.strip()
-    for part in ("| `both-near` |", "| always linear |", "| **all** | 3 | 24 |", "| 1 times |"):
-        assert part in printed, part
-    assert (tmp_path / "calibration.svg").read_text(encoding="utf-8").startswith("<svg")
-
-
-def test_a_rank_is_shared_by_those_alike(choice):
-    assert [choice.rank([3.0, 2.0, 2.0, 1.0], v) for v in (3.0, 2.0, 1.0)] == [1.0, 2.5, 4.0]
+def test_what_is_decided_for_a_domain_does_not_depend_on_its_labels(choice, records):
+    arrays = {**records.arrays, "sites/y/1": 1 - records.arrays["sites/y/1"]}
+    candidates = {}
+    for name, its in records.about["candidates"].items():
+        reached = {k: [1 - v if d == "1" else v for d, v in zip(k.split("-"), each, strict=True)]
+                   for k, each in its["reached"].items()}  # fmt: skip
+        candidates[name] = {**its, "reached": reached}
+    other = choice.SetRecords("sites", {**records.about, "candidates": candidates}, arrays)
+    for one, changed in ((records.weigh(1, CANDIDATES), other.weigh(1, CANDIDATES)),):
+        assert one == changed
+    assert [records.score_sources(c, 1) for c in CANDIDATES] == [other.score_sources(c, 1) for c in CANDIDATES]
+    assert records.weigh(0, CANDIDATES) != other.weigh(0, CANDIDATES)
 
 
-def test_jobs_put_averages_with_their_training_and_fits_by_themselves(choice):
-    jobs = list(choice.list_jobs("office", ["agg", "agg+ema", "svc"], choice.list_targets(DOMAINS)))
-    assert sum(job.candidates == ("svc",) for job in jobs) == 10
-    (net,) = [job for job in jobs if "agg" in job.candidates]
-    assert (net.candidates, len(net.targets)) == (("agg", "agg+ema"), 10)
+@pytest.mark.slow
+def test_the_same_call_goes_on_where_it_stopped_and_writes_a_table(choice, folder, tmp_path):
+    script = [sys.executable, choice.__file__, "--folder", folder, "--out", tmp_path, "--candidates", "logistic,knn",
+              "--seeds", "0,1", "--processes", "1"]  # fmt: skip
+
+    def call(*more):
+        return subprocess.run([*script, *more], capture_output=True, text=True, timeout=300, check=True).stdout
+
+    assert "The time is over: 4 jobs are left for the same call." in call("--minutes", "0.0001")
+    printed = call()
+    assert "0 of 4 jobs are done already." in printed
+    assert "| shrunk |" in printed
+    assert "4 of 4 jobs are done already." in call()
+    cases = [json.loads(line) for line in (tmp_path / "cases.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert {case["seed"] for case in cases} == {0, 1}
+    assert "| linear |" in call("--gains")
+
+
+def test_a_difference_is_paired_over_domains_and_sets_count_the_same(choice):
+    one = {"s": {"a": 3.0, "b": 5.0}, "t": {"a": 10.0, "b": 10.0, "c": 10.0}}
+    other = {"s": {"a": 1.0, "b": 1.0}, "t": {"a": 9.0, "b": 9.0, "c": 9.0}}
+    mean, low, high = choice.compare_ways(one, other)
+    assert mean == pytest.approx(2.0)
+    noise = np.sqrt(2.0 / 2) / 2
+    assert (low, high) == pytest.approx((2 - 1.645 * noise, 2 + 1.645 * noise))
