@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         make_printable,
         read_title,
         refuse_broken,
+        state_reason,
         unknown,
     )
     from seqdg.base.noise import fold, shuffle, uniform

@@ -44,8 +44,12 @@ def refuse_broken(start: str, end: str = ".") -> Iterator[None]:
     except UsageError:
         raise
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [""])[0][:200] or type(error).__name__
-        raise UsageError(f"{start} ({reason}){end}") from error
+        raise UsageError(f"{start} ({state_reason(error)}){end}") from error
+
+
+def state_reason(error: BaseException) -> str:
+    """Return the first line of what an error says, or its class where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
 
 
 def find_similar(name: str, names: Sequence[str]) -> str | None:

@@ -27,7 +27,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base import UsageError, check_memory, count_things, refuse_broken, replace_file, unknown
+from seqdg.base import UsageError, check_memory, count_things, refuse_broken, replace_file, state_reason, unknown
 from seqdg.data.columns import CODE, Column
 from seqdg.data.dataset import ProgressCallback
 from seqdg.data.frame import Frame, get_values, make_column
@@ -329,9 +329,8 @@ def _is_row(names: Sequence[str]) -> bool:
 
 
 def _refuse(path: Path, error: BaseException, encoding: str = "") -> UsageError:
-    first = str(error).splitlines()[0] if str(error) else type(error).__name__
     written = f" in {'UTF-8' if encoding == UTF8 else encoding}" if encoding else ""
-    return UsageError(f"{path} cannot be read as a {get_kind(path)} table{written} ({first}).")
+    return UsageError(f"{path} cannot be read as a {get_kind(path)} table{written} ({state_reason(error)}).")
 
 
 def open_file(path: Path, mode: str = "rb", **options: Any) -> IO[Any]:

@@ -318,12 +318,8 @@ def read_description(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         raise UsageError(f"There is no model directory {path}. Give the one that `seqdg fit --out` or `save` wrote.")
     _require_file(path, TEXT)
-    try:
+    with refuse_broken(f"{path / TEXT} cannot be read", ": it was cut short or changed. Copy it again."):
         text = json.loads((path / TEXT).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"{path / TEXT} cannot be read ({error}): it was cut short or changed. Copy it again."
-        ) from None
     if not isinstance(text, dict) or text.get("format") != FORMAT:
         raise UsageError(f"{path / TEXT} does not describe a model of seqdg.")
     if text.get("schema") != SCHEMA:
@@ -506,17 +502,11 @@ def _restore_constants(module: nn.Module, buffers: Mapping[str, Tensor], frozen:
 
 def _check_net(model: NetModel) -> None:
     """Check that the user's own net takes the weights that were saved."""
-    try:
+    start = "The net given is not the one that the model was trained with: its weights do not fit"
+    with refuse_broken(start), torch.no_grad():
         net, members = model.net
-        with torch.no_grad():
-            x = torch.zeros(1, *model.input.shape, dtype=model.input.dtype, device=model.device)
-            model.algorithm.predict(net, members[0], x)
-    except Exception as error:  # whatever a foreign module may raise
-        why = str(error).strip().splitlines()
-        raise UsageError(
-            "The net given is not the one that the model was trained with: its weights do not fit "
-            f"({why[0] if why else type(error).__name__})."
-        ) from error
+        x = torch.zeros(1, *model.input.shape, dtype=model.input.dtype, device=model.device)
+        model.algorithm.predict(net, members[0], x)
 
 
 def _build_algorithm(text: Mapping[str, Any]) -> Algorithm:

@@ -28,7 +28,7 @@ from scipy.special import softmax
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from torch import Tensor, nn
 
-from seqdg.base import UsageError, list_some, private
+from seqdg.base import UsageError, list_some, private, refuse_broken, state_reason
 from seqdg.bench import FittedEstimator
 from seqdg.data import Frame, Scaling, find_missing_numbers, make_frame
 from seqdg.estimator.model import ArrayModel, Model, NetModel
@@ -190,7 +190,7 @@ def _export_estimator(model: ArrayModel) -> tuple[Any, float]:
             _add_metadata(proto, model)
             return proto, _measure_gap(proto.SerializeToString(), model)
         except Exception as error:  # of a converter, or of onnxruntime: the other precision may do
-            reasons.append((str(error).strip().splitlines() or [type(error).__name__])[0][:200])
+            reasons.append(state_reason(error))
     raise UsageError(
         f"{model.name} cannot be written as ONNX ({reasons[0]}). Keep the model as seqdg writes it, or choose another "
         "candidate."
@@ -216,17 +216,12 @@ def _trace(graph: nn.Module, example: tuple[Tensor | None, ...], names: list[str
     level = quiet.level
     quiet.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        with refuse_broken("The neural network cannot be written as ONNX"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch about torch
             program = torch.onnx.export(
                 graph.eval(), example, input_names=names, output_names=outputs,
                 dynamic_shapes=shapes, dynamo=True, verbose=False,
             )  # fmt: skip
-    except Exception as error:  # whatever the exporter may raise on a foreign module
-        first = str(error).strip().splitlines()
-        raise UsageError(
-            f"The neural network cannot be written as ONNX: {first[0] if first else type(error).__name__}"
-        ) from error
     finally:
         quiet.setLevel(level)
     assert program is not None

@@ -25,7 +25,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from seqdg.base import UsageError, read_title, unknown
+from seqdg.base import UsageError, read_title, state_reason, unknown
 from seqdg.bench import Candidate, Draft, Group, Learner, OnStep, Session, Task, Trial
 from seqdg.core import format_value, shorten, split_chain
 from seqdg.interop import checkout
@@ -165,7 +165,7 @@ class DomainBedClass(Learner):
                 f"{self.short} asks for the setting {error}, which DomainBed's hparams_registry does not define for "
                 f"it: give it with --set {self.short}.{error.args[0]}=VALUE, or define it there."
             )
-        message = next(iter(str(error).splitlines()), "no message").rstrip(".")
+        message = state_reason(error)
         backpack = " Fishr's code is for BackPACK 1.3." if "grad_batch" in message or "backpack" in message else ""
         return UsageError(
             f"{self.short} cannot be {what} inputs of shape {shape} ({type(error).__name__}: {message}).{backpack} "

@@ -16,7 +16,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from seqdg.base import UsageError, added_field, check_memory, hash_own_code, import_function, private, unknown
+from seqdg.base import (
+    UsageError,
+    added_field,
+    check_memory,
+    hash_own_code,
+    import_function,
+    private,
+    state_reason,
+    unknown,
+)
 from seqdg.nets.backbones import convnet, mlp
 from seqdg.nets.catalog import BACKBONE_NAMES, BACKBONES, PREFIXES, find_backbone, find_weights, is_backbone
 from seqdg.nets.description import TEXTS, Backbone, Normalization
@@ -185,10 +194,9 @@ def _build_own(spec: NetSpec, input_shape: tuple[int, ...], classes: int, genera
     except UsageError:
         raise
     except Exception as error:
-        reason = next(iter(str(error).splitlines()), "")
         raise UsageError(
             f"{spec.name}, called as {spec.name.rpartition(':')[2]}({input_shape}, {classes}), raises "
-            f"{type(error).__name__}: {reason}"
+            f"{type(error).__name__}: {state_reason(error)}"
         ) from error
     if not isinstance(module, nn.Module):
         raise UsageError(f"{spec.name} returns a {type(module).__name__}, but it must return an nn.Module.")

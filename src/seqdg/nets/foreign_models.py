@@ -10,7 +10,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqdg.base import UsageError
+from seqdg.base import UsageError, refuse_broken, state_reason
 from seqdg.nets import hub
 from seqdg.nets.description import IMAGENET, TEXTS, Backbone, Normalization, Shape
 from seqdg.nets.weights import read_weights, refuse_other_names
@@ -40,9 +40,8 @@ def _import(package: str, needed_for: str, cure: str) -> Any:
     try:
         return import_module(package)
     except (ImportError, RuntimeError) as error:
-        why = str(error).split("\n")[0]
         raise UsageError(
-            f"{needed_for} needs the package {package}, which cannot be imported ({why}). {cure}"
+            f"{needed_for} needs the package {package}, which cannot be imported ({state_reason(error)}). {cure}"
         ) from None
 
 
@@ -79,9 +78,9 @@ def _keep_quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _explain(name: str, error: Exception) -> UsageError:
-    why = str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
-    return UsageError(f"{name} cannot be built ({why}). Choose another net or another size of its inputs.")
+def _explain(name: str) -> AbstractContextManager[None]:
+    """Explain what a package raises of a size that its patches do not divide, among others."""
+    return refuse_broken(f"{name} cannot be built", ". Choose another net or another size of its inputs.")
 
 
 # ---------------------------------------------------------------------------- timm
@@ -119,12 +118,10 @@ def _make_timm(model: str, shape: Shape, classes: int, dropout: float) -> nn.Mod
     about = timm.get_pretrained_cfg(model)
     if about is not None and about.fixed_input_size:
         settings["img_size"] = tuple(shape[1:])
-    try:
+    with _explain(f"{TIMM}{model}"):
         module: nn.Module = timm.create_model(model, pretrained=False, num_classes=classes, **settings)
-    except Exception as error:  # of a size that its patches do not divide, among others
-        raise _explain(f"{TIMM}{model}", error) from error
-    if min(getattr(getattr(module, "patch_embed", None), "grid_size", None) or (1,)) < 1:
-        raise _explain(f"{TIMM}{model}", ValueError(f"pictures of {shape[1]} × {shape[2]} hold no patch"))
+        if min(getattr(getattr(module, "patch_embed", None), "grid_size", None) or (1,)) < 1:
+            raise ValueError(f"pictures of {shape[1]} × {shape[2]} hold no patch")
     return module
 
 
@@ -292,12 +289,8 @@ def _hide_progress() -> Iterator[None]:
 def _read_config(folder: Path) -> Any:
     from transformers import AutoConfig
 
-    try:
-        with _keep_quiet():
-            return AutoConfig.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # whatever transformers raises of a foreign file
-        why = str(error).strip().split("\n")[0]
-        raise UsageError(f"{folder / CONFIG} describes no model that transformers can build ({why}).") from None
+    with refuse_broken(f"{folder / CONFIG} describes no model that transformers can build"), _keep_quiet():
+        return AutoConfig.from_pretrained(folder, local_files_only=True)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -375,11 +368,8 @@ def _build_hf(config: Any, **settings: Any) -> nn.Module:
 
 
 def _measure_width(body: nn.Module, shape: Shape, name: str) -> int:
-    try:
-        with torch.no_grad():
-            return int(body.eval()(torch.zeros(1, *shape)).shape[1])
-    except Exception as error:  # of a size that it cannot read
-        raise _explain(name, error) from error
+    with _explain(name), torch.no_grad():
+        return int(body.eval()(torch.zeros(1, *shape)).shape[1])
 
 
 def _find_padding(config: Any) -> int:
@@ -398,19 +388,15 @@ def load_hf(module: nn.Module, path: Path) -> str:
     settings = {} if getattr(model, "pooler", True) is not None else {"add_pooling_layer": False}
     ours = {name.removeprefix("body.model."): t for name, t in stored.items() if not name.startswith("head.")}
     tower = f"{model.base_model_prefix}." if model.base_model_prefix else ""
-    try:
-        with _hide_progress():
-            loaded, info = type(model).from_pretrained(
-                None,
-                config=model.config,
-                state_dict=ours,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,
-                **settings,
-            )
-    except Exception as error:  # whatever transformers raises of a foreign file
-        why = str(error).strip().split("\n")[0]
-        raise UsageError(f"{path.name} does not fit {type(model).__name__} ({why}).") from None
+    with refuse_broken(f"{path.name} does not fit {type(model).__name__}"), _hide_progress():
+        loaded, info = type(model).from_pretrained(
+            None,
+            config=model.config,
+            state_dict=ours,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **settings,
+        )
     below = {name for name, _ in model.named_children()}
     strange = [n for n in info["unexpected_keys"] if n.removeprefix(tower).split(".")[0] in below]
     refuse_other_names(
@@ -433,14 +419,12 @@ def load_tokenizer(backbone: Backbone) -> Any:
     assert backbone.folder is not None
     from transformers import AutoTokenizer
 
-    try:
-        with _keep_quiet():
-            tokenizer = AutoTokenizer.from_pretrained(backbone.folder, local_files_only=True)
-    except Exception as error:  # whatever transformers raises of a folder without one
-        why = str(error).strip().split("\n")[0]
-        raise UsageError(
-            f"{backbone.name} has no tokenizer that transformers can read ({why}): put its {TOKENIZER} beside {CONFIG}."
-        ) from None
+    start, end = (
+        f"{backbone.name} has no tokenizer that transformers can read",
+        f": put its {TOKENIZER} beside {CONFIG}.",
+    )
+    with refuse_broken(start, end), _keep_quiet():
+        tokenizer = AutoTokenizer.from_pretrained(backbone.folder, local_files_only=True)
     longest = min(LONGEST, getattr(_read_config(backbone.folder), "max_position_embeddings", LONGEST))
     padding = _find_padding(_read_config(backbone.folder))
 
@@ -483,13 +467,10 @@ def find_open_clip(name: str) -> Backbone:
 def _make_open_clip(model: str, shape: Shape, classes: int, dropout: float) -> nn.Module:
     import open_clip
 
-    try:
-        with _keep_quiet():
-            height, width = shape[1:]
-            side = height if height == width else (height, width)
-            whole: Any = open_clip.create_model(model, force_image_size=side)
-    except Exception as error:
-        raise _explain(f"{OPEN_CLIP}{model}", error) from error
+    height, width = shape[1:]
+    with _explain(f"{OPEN_CLIP}{model}"), _keep_quiet():
+        side = height if height == width else (height, width)
+        whole: Any = open_clip.create_model(model, force_image_size=side)
     return Headed(whole.visual, _measure_width(whole.visual, shape, f"{OPEN_CLIP}{model}"), classes, dropout)
 
 

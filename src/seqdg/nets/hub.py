@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from seqdg.base import UsageError
+from seqdg.base import UsageError, state_reason
 
 PATIENCE = 5.0  # seconds to wait for the hub; its own clients try again for most of a minute
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
@@ -39,7 +39,7 @@ def find_file(repository: str, names: Sequence[str], needed_for: str) -> Path:
         except EntryNotFoundError:
             continue
         except (HfHubHTTPError, OSError) as error:
-            raise _refuse(repository, names, needed_for, f"it cannot be downloaded ({_first_line(error)})") from None
+            raise _refuse(repository, names, needed_for, f"it cannot be downloaded ({state_reason(error)})") from None
     raise _refuse(repository, names, needed_for, f"{repository} has no such file")
 
 
@@ -55,12 +55,7 @@ def _find_obstacle() -> str:
     except urllib.error.HTTPError:
         return ""  # it answers
     except (OSError, ValueError) as error:
-        return f"the hub cannot be reached ({_first_line(error)})"
-
-
-def _first_line(error: BaseException) -> str:
-    reason = getattr(error, "reason", error)
-    return str(reason).split("\n")[0].rstrip(".") or type(error).__name__
+        return f"the hub cannot be reached ({getattr(error, 'reason', error)})"
 
 
 def _refuse(repository: str, names: Sequence[str], needed_for: str, why: str) -> UsageError:

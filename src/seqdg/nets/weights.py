@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from seqdg.base import UsageError, has_broken_seal, list_some, private
+from seqdg.base import UsageError, has_broken_seal, list_some, private, refuse_broken, state_reason
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 
@@ -114,10 +114,8 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], str]:
 def _parse_safetensors(content: bytes, path: Path) -> dict[str, Tensor]:
     if has_broken_seal(content):
         raise UsageError(f"{path.name} is damaged: its bytes have changed since it was written. Fetch it again.")
-    try:
+    with refuse_broken(f"{path.name} is not a whole safetensors file", ". Fetch it again."):
         return safetensors.torch.load(content)
-    except safetensors.SafetensorError as error:
-        raise UsageError(f"{path.name} is not a whole safetensors file ({error}). Fetch it again.") from None
 
 
 def _parse_pickle(content: bytes, path: Path) -> dict[str, Tensor]:
@@ -131,18 +129,12 @@ def _parse_pickle(content: bytes, path: Path) -> dict[str, Tensor]:
             "Save the net's state_dict() alone, best as .safetensors."
         ) from None
     except Exception as error:  # what a damaged pickle raises depends on torch's version
-        raise UsageError(
-            f"{path.name} is not a whole weight file ({_take_first_line(error)}). Fetch it again."
-        ) from None
+        raise UsageError(f"{path.name} is not a whole weight file ({state_reason(error)}). Fetch it again.") from None
     if not isinstance(stored, Mapping) or not all(isinstance(v, Tensor) for v in stored.values()):
         raise UsageError(
             f"{path.name} is not a state dict, names with a tensor each. Save the net's state_dict() alone."
         )
     return dict(stored)
-
-
-def _take_first_line(error: BaseException) -> str:
-    return str(error).split("\n")[0].rstrip(".") or type(error).__name__
 
 
 def find_head(module: nn.Module) -> str:

@@ -20,7 +20,7 @@ from math import isfinite
 from pathlib import Path
 from typing import ClassVar
 
-from seqdg.base import UsageError, make_file_name, unknown
+from seqdg.base import UsageError, make_file_name, refuse_broken, unknown
 from seqdg.report.sheet import Sheet, build_sheet
 from seqdg.report.table import render
 from seqdg.results import AVERAGE, FAILED, Cell, Record, average_finite, find_usual_criterion_in, list_ends
@@ -200,14 +200,13 @@ def _open_tool(name: str, directory: Path, benchmark: str) -> Tool:
     if name not in TOOLS:
         raise unknown("tool to log to", name, TOOLS)
     title = TOOLS[name].title
-    try:
-        import_module(name)  # it fails now, not after the training
+    # It fails now, not after the training, whatever the tool raises: no server, no right to write.
+    with refuse_broken(f"{title} cannot be written to", f". Leave out --log {name}, or fix it."):
+        try:
+            import_module(name)
+        except ImportError as error:
+            raise UsageError(f"--log {name} needs {title}: pip install 'seqdg[{name}]' ({error}).") from None
         return TOOLS[name](directory.resolve(), benchmark, name)
-    except ImportError as error:
-        raise UsageError(f"--log {name} needs {title}: pip install 'seqdg[{name}]' ({error}).") from None
-    except Exception as error:  # whatever the tool raises: no server, no right to write
-        first = (str(error).splitlines() or [""])[0]
-        raise UsageError(f"{title} cannot be written to ({first}). Leave out --log {name}, or fix it.") from None
 
 
 class Exporter:

@@ -6,8 +6,8 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -225,15 +225,8 @@ def _read_bytes(path: Path) -> bytes:
         ) from None
 
 
-@contextmanager
-def _explaining(path: Path) -> Iterator[None]:
-    from pyarrow import ArrowException
-
-    try:
-        yield
-    except (ArrowException, OSError, KeyError, ValueError) as error:
-        first = (str(error).splitlines() or [""])[0]
-        raise UsageError(f"{path} is damaged or cut short ({first}). Fetch it again, or pack the run again.") from None
+def _explaining(path: Path) -> AbstractContextManager[None]:
+    return refuse_broken(f"{path} is damaged or cut short", ". Fetch it again, or pack the run again.")
 
 
 # Several runs ---------------------------------------------------------------------------------------------------------

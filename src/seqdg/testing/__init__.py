@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from seqdg.base import state_reason
 from seqdg.core import Algorithm, list_layers
 from seqdg.nets import Net
 from seqdg.testing import checks
@@ -98,10 +99,8 @@ def _failing(algorithm: Algorithm, net: str, title: str) -> Iterator[None]:
     except Violation as violation:
         raise ContractError(f"{start} {violation}") from violation.__cause__
     except Exception as error:
-        reason = (str(error).splitlines() or [""])[0]
-        raise ContractError(
-            f"{start} it raises {type(error).__name__}: {reason}{_find_line(algorithm, error)}"
-        ) from error
+        said = f"{type(error).__name__}: {state_reason(error)}"
+        raise ContractError(f"{start} it raises {said}{_find_line(algorithm, error)}") from error
 
 
 def _find_line(algorithm: Algorithm, error: Exception) -> str:

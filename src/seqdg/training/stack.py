@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from seqdg.base import Episode, Params, UsageError, private, tree
+from seqdg.base import Episode, Params, UsageError, private, state_reason, tree
 from seqdg.core import Algorithm, Number, SharedTraining, collect_numbers, with_numbers
 from seqdg.nets import Net
 from seqdg.training.device import use_serving_precision
@@ -276,7 +276,7 @@ class Stack:
                 log.warning(
                     "Trials cannot be stacked, and take their steps one after the other (`stackable = False` in the "
                     "class says so at once): %s",
-                    next(iter(str(error).splitlines()), type(error).__name__),
+                    state_reason(error),
                 )
                 return results
 

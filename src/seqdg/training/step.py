@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from seqdg.base import Episode, Params, UsageError, private
+from seqdg.base import Episode, Params, UsageError, private, state_reason
 from seqdg.core import Algorithm, Number, with_numbers
 from seqdg.nets import Net
 from seqdg.training.optimizers import Optimizer, Rates, Slots
@@ -253,7 +253,7 @@ def compile_at_first_call(function: Callable[..., Tensor], backend: str = "induc
             try:
                 made.append(_compile(lambda *leaves: (function(*private.unflatten(leaves, structure)),), flat, backend))
             except Exception as error:  # whatever a compiler may raise
-                raise CompilationError(next(iter(str(error).splitlines()), type(error).__name__)) from error
+                raise CompilationError(state_reason(error)) from error
         (out,) = made[0](*flat)
         result: Tensor = out
         return result
@@ -366,7 +366,7 @@ def _describe_cause(error: BaseException, before: BaseException | None) -> str:
     while error.__context__ is not None and error.__context__ is not before and not error.__suppress_context__:
         error = error.__context__
         traceback.clear_frames(error.__traceback__)
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    return state_reason(error)
 
 
 def copy_carried(carried: Carried) -> Carried:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqdg.base import UsageError, count_cores
+from seqdg.base import UsageError, count_cores, refuse_broken, state_reason
 from seqdg.bench.execution import FinishedGroups, OnGroupStep, record_failure, train_group
 from seqdg.bench.executors.workers import ATTEMPTS, PATIENCE, Warned, describe_warning
 from seqdg.bench.task import Group, RowsInMemory, Session
@@ -103,13 +103,9 @@ def _initialize(ray: Any, workers: int | None, address: str | None) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
-        try:
+        end = ". Without --executor ray, its processes do the work."
+        with refuse_broken("Ray cannot be started on this machine", end):
             ray.init("local", num_cpus=workers or count_cores(), include_dashboard=False, **quiet)
-        except (OSError, RuntimeError, ValueError) as error:
-            why = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise UsageError(
-                f"Ray cannot be started on this machine ({why}). Without --executor ray, its processes do the work."
-            ) from None
         return
     try:
         _check_reachable(address)
@@ -121,7 +117,7 @@ def _initialize(ray: Any, workers: int | None, address: str | None) -> None:
         if address == "auto":
             raise UsageError(f"There is no Ray cluster on this machine. {START}") from None
         raise UsageError(
-            f"What answers at '{address}' does not let this command in ({str(error).strip().splitlines()[0]}). {TOKEN}"
+            f"What answers at '{address}' does not let this command in ({state_reason(error)}). {TOKEN}"
         ) from None
 
 

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base import UsageError
+from seqdg.base import UsageError, refuse_broken
 from seqdg.bench.learners.array_learner import ArrayLearner, Arrays, Packed, Predict, spread, weigh_domains
 from seqdg.bench.learners.contract import register_learner
 from seqdg.bench.task import Task, Trial
@@ -71,15 +71,13 @@ class Boosting(ArrayLearner):
 
     def load_library(self) -> ModuleType:
         """Import the library; raise a UsageError that says how to get it where it is missing."""
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of other packages' versions
+        # A library of another language may raise anything where a part of it is missing.
+        with refuse_broken(f"{self.package} is installed and cannot be loaded"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of other packages' versions
+            try:
                 return importlib.import_module(self.package)
-        except ImportError:
-            raise UsageError(f"{self.package} is not installed: pip install 'seqdg[boosting]'.") from None
-        except Exception as error:  # whatever a library of another language may raise where a part of it is missing
-            why = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise UsageError(f"{self.package} is installed and cannot be loaded: {why}") from error
+            except ImportError:
+                raise UsageError(f"{self.package} is not installed: pip install 'seqdg[boosting]'.") from None
 
     def fit(
         self,
@@ -130,11 +128,8 @@ class Boosting(ArrayLearner):
         trees = None
         if TREES in packed.arrays:
             self.load_library()
-            try:
+            with refuse_broken(f"{self.package} cannot read the trees of the model"):  # of another version
                 trees = self.read(packed.arrays[TREES].tobytes())
-            except Exception as error:  # whatever the library raises where its version cannot read them
-                why = (str(error).strip().splitlines() or [type(error).__name__])[0]
-                raise UsageError(f"{self.package} cannot read the trees of the model: {why}") from error
         return FittedBoosting(self, trees, packed.arrays["labels"], **packed.values)
 
     def check_saving(self) -> None:

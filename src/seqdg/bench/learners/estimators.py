@@ -40,7 +40,7 @@ from sklearn.svm import SVC, SVR
 from sklearn.utils.validation import has_fit_parameter
 from threadpoolctl import threadpool_limits
 
-from seqdg.base import UsageError
+from seqdg.base import UsageError, refuse_broken
 from seqdg.bench.learners.array_learner import ArrayLearner, Arrays, Packed, Predict, choose_rows, spread, weigh_domains
 from seqdg.bench.learners.contract import register_learner
 from seqdg.bench.task import Task, Trial
@@ -326,14 +326,9 @@ def write_skops(estimator: Any) -> bytes:
     import skops.io  # now: it takes a moment
 
     name = type(estimator).__name__
-    try:
+    end = ". Only models that are made of scikit-learn's own classes can be."
+    with refuse_broken(f"A model of {name} cannot be saved", end):  # whatever a foreign class may raise
         content: bytes = skops.io.dumps(estimator)
-    except Exception as error:  # whatever a foreign class may raise
-        why = str(error).strip().splitlines()
-        raise UsageError(
-            f"A model of {name} cannot be saved: {why[0] if why else type(error).__name__}. Only models that are made "
-            "of scikit-learn's own classes can be."
-        ) from error
     foreign = [kind for kind in skops.io.get_untrusted_types(data=content) if not is_of_sklearn(kind)]
     if foreign:
         raise UsageError(

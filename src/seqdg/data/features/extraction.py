@@ -30,6 +30,7 @@ from seqdg.base import (
     count_things,
     has_broken_seal,
     private,
+    refuse_broken,
     replace_file,
     save_sealed,
 )
@@ -116,12 +117,9 @@ class FrozenBackbone:
                 x: Tensor = self.tokenize(list(inputs)).to(device)
             else:
                 x = self.normalization(torch.as_tensor(inputs).to(device).float() / 255)
-            try:
+            what = "these texts" if self.reads == TEXTS else f"pictures of {self.size} × {self.size} pixels"
+            with refuse_broken(f"{self.name} cannot read {what}", ": choose another --size."):
                 out: Any = module(x)
-            except Exception as error:  # of a size that it cannot read, among others
-                why = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-                what = "these texts" if self.reads == TEXTS else f"pictures of {self.size} × {self.size} pixels"
-                raise UsageError(f"{self.name} cannot read {what} ({why}): choose another --size.") from error
         if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != len(x):
             got = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
             raise UsageError(f"{self.name} gives {got} for {len(x)} inputs, but features are [{len(x)}, any number].")
