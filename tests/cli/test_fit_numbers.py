@@ -128,6 +128,14 @@ def test_a_number_that_is_missing_or_a_word_is_refused(tmp_path):
     assert "Column 'rent' does not hold numbers alone" in said
 
 
+def test_regression_and_classification_are_the_tasks_too(tmp_path):
+    make_flats().assign(rent=range(len(make_flats()))).to_csv(tmp_path / "t.csv", index=False)
+    words = ["check", tmp_path / "t.csv", "--label", "rent", "--domain", "town", "--task"]
+    assert "a number to predict, from 0" in seqdg(*words, "regression").stdout
+    assert "say --task number" not in seqdg(*words, "classification").stderr
+    assert "There is no task 'regresion'. Choose from: class, number." in seqdg(*words, "regresion").stderr
+
+
 def test_a_table_is_checked_with_where_its_numbers_lie(tmp_path):
     make_flats().to_csv(tmp_path / "t.csv", index=False)
     done = seqdg("check", tmp_path / "t.csv", "--label", "rent", "--domain", "town")

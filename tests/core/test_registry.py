@@ -40,6 +40,16 @@ def test_every_name_builds_what_its_class_registered():
     assert build("fo-s-mldg", alpha=(0.05, 0.6), beta=(1.2,)).base.alpha == (0.05, 0.6)
 
 
+def test_erm_is_another_name_of_agg_which_no_class_may_take():
+    assert build("erm+ema", decay=0.9) == build("agg+ema", decay=0.9)
+    assert (shorten("erm+ema"), list_inner_names("erm+ema")) == ("agg+ema", ("agg", "agg+ema"))
+    assert shorten("domainbed:ERM") == "domainbed:ERM"
+    with pytest.raises(UsageError, match=r"There is no algorithm 'ERM'\. Did you mean 'agg'\?"):
+        build("ERM")
+    with pytest.raises(UsageError, match="'erm' is another name of agg already: give AGG its own"):
+        register("erm")(AGG)
+
+
 def test_a_chainable_class_gets_its_sequential_name_by_itself():
     @register("toy")
     @dataclass(frozen=True)

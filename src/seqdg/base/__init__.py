@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     )
     from seqdg.base.messages import (
         MOST_NAMES,
+        OTHER_NAMES,
         UsageError,
         align_columns,
         count_things,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 MOST_NAMES, LONGEST_NAME = 100, 200  # that a sentence lists, and how much of each
+OTHER_NAMES = {"erm": "agg"}  # what others call an algorithm; it is recorded under ours
 
 
 class UsageError(ValueError):
@@ -53,11 +55,17 @@ def state_reason(error: BaseException) -> str:
 
 
 def find_similar(name: str, names: Sequence[str]) -> str | None:
-    """Find the name that was probably meant: one that differs by case, blanks or signs alone comes first."""
+    """Find the name that was probably meant: first one that differs by case, blanks or signs alone, then the only one
+    that has it as a part, as `macro_f1` has `f1`."""
     plain = _simplify(name)
+    if (own := OTHER_NAMES.get(plain)) in names:
+        return own
     for other in names:
         if plain and _simplify(other) == plain:
             return other
+    parts = [other for other in names if plain in map(_simplify, re.split(r"[^A-Za-z0-9]", other))]
+    if len(parts) == 1 and plain:
+        return parts[0]
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return near[0] if near else None
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         register_chain,
         shorten,
         split_chain,
+        use_own_names,
     )
     from seqdg.core.sequential import Sequential, list_alone
     from seqdg.core.settings import (

@@ -15,7 +15,7 @@ from dataclasses import fields
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from seqdg.base import UsageError, find_similar, import_plugin, unknown
+from seqdg.base import OTHER_NAMES, UsageError, find_similar, import_plugin, unknown
 from seqdg.core.algorithm import Algorithm, Chainable
 from seqdg.core.sequential import Sequential
 from seqdg.core.settings import collect_rules, with_settings
@@ -91,6 +91,8 @@ def register_chain(name: str) -> Callable[[type[Chain]], type[Chain]]:
 
 def _claim(name: str, kind: type) -> None:
     """Note the class that a name stands for, or refuse the name."""
+    if name in OTHER_NAMES:
+        raise UsageError(f"'{name}' is another name of {OTHER_NAMES[name]} already: give {kind.__name__} its own.")
     if not NAME.fullmatch(name):
         raise UsageError(f"'{name}' is no name of an algorithm: letters, digits, '-', '_' and '.' make one.")
     if "__dataclass_fields__" not in vars(kind):
@@ -293,6 +295,7 @@ def split_chain(name: str) -> tuple[str, ...]:
     """Split a name at each `+` that is not inside a path: a base, then its wrappers from the inside out.
 
     A part is a name, or a file or module, a colon and a name. A path that holds a `+` begins with `.`, `/` or a drive.
+    A base that has two names is called by ours: `erm+ema` has the parts of `agg+ema`.
     """
     parts: list[str] = []
     pending: str | None = None  # a path that has not come to its colon yet
@@ -308,7 +311,12 @@ def split_chain(name: str) -> tuple[str, ...]:
         parts.append(pending)
     if not all(parts):
         raise UsageError(f"'{name}' has an empty part. Write the base and its wrappers as in agg+mixup+ema.")
-    return tuple(parts)
+    return (OTHER_NAMES.get(parts[0], parts[0]), *parts[1:])
+
+
+def use_own_names(name: str) -> str:
+    """Return a name with ours for what has two: `erm+ema` is `agg+ema`."""
+    return "+".join(split_chain(name))
 
 
 def shorten(name: str) -> str:

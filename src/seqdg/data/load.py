@@ -38,6 +38,7 @@ from seqdg.data.frame import Frame, note_columns
 from seqdg.data.table_files import TableFile, TableFormat, is_table, open_table
 
 CLASS, NUMBER = TASKS = ("class", "number")  # what is predicted
+SPELLINGS = {"classification": CLASS, "classes": CLASS, "regression": NUMBER, "numbers": NUMBER}
 FEW = 10  # classes that are counted one by one
 MOST_NUMBERS = 20  # that a column of labels may hold; more are a measurement
 MANY_DOMAINS = 10  # from which on most of them may not have a single row
@@ -185,6 +186,7 @@ def read_rows(
         return _read_images(path, progress)
     table, types = open_table(path, TableFormat(encoding=encoding)), types or {}
     dropped = {*ignore, *ids, *(name for name in table.names if only is not None and name not in {*only, weight})}
+    task = SPELLINGS.get(str(task).lower(), task)
     if task not in (None, *TASKS):
         raise unknown("task", str(task), TASKS)
     if label is None:

@@ -36,6 +36,7 @@ from seqdg.core import (
     list_layers,
     list_wrappers,
     strip_wrappers,
+    use_own_names,
     with_settings,
 )
 from seqdg.core import build as build_algorithm
@@ -322,7 +323,7 @@ def _build_algorithm(algorithm: Any, settings: Any) -> tuple[str, Settings]:
     if not isinstance(settings, Mapping):
         raise UsageError(f"settings are names with values, such as {{'alpha': 0.1}}, not {settings!r}.")
     if isinstance(algorithm, str):
-        return algorithm, find_learner(algorithm).build_settings(algorithm, **settings)
+        return use_own_names(algorithm), find_learner(algorithm).build_settings(algorithm, **settings)
     if is_estimator(algorithm):
         name = name_estimator(algorithm)
         return name, OwnEstimatorLearner(OwnEstimator(algorithm)).build_settings(name, **settings)

@@ -39,7 +39,7 @@ from seqdg.bench import (
     read_code,
     split_settings,
 )
-from seqdg.core import flatten_settings, parse_settings, shorten
+from seqdg.core import flatten_settings, parse_settings, shorten, use_own_names
 from seqdg.data import Dataset
 from seqdg.estimator.compare.combining import (
     Combination,
@@ -231,7 +231,8 @@ def compare(
     sweep = Sweep(whole, adapt_recipe(recipe, whole.dataset), trials, within, on_progress=on_progress)
     learners, notes = choose_learners(candidates, baseline, sweep, None if budget is None else MOST_ROWS)
     names = list(learners)
-    searches = make_searches(learners, settings or {}, search, sampler, sweep.recipe)
+    settings = {use_own_names(name): values for name, values in (settings or {}).items()}
+    searches = make_searches(learners, settings, search, sampler, sweep.recipe)
     combined = _list_combined(learners, notes) if ensemble else []
     sweep.within = sweep.within or bool(combined)
     if refit and not combined:
@@ -593,7 +594,7 @@ def name_candidates(candidates: Sequence[Any]) -> dict[str, Learner]:
     learners: dict[str, Learner] = {}
     for candidate in candidates:
         if isinstance(candidate, str):
-            learners[candidate] = find_learner(candidate)
+            learners[use_own_names(candidate)] = find_learner(candidate)
             continue
         if isinstance(candidate, DomainEstimator) or not is_estimator(candidate):
             raise UsageError(
