@@ -118,12 +118,14 @@ class Request(ExecutorChoice):
         """Whether trials with two domains held out run too, which selection within the sources needs."""
         return self.select == "leave-one-out"
 
-    def find_directory(self, benchmark: str) -> Path:
-        """Return the run directory of a benchmark, by its name or its file: what was asked for, or one below runs/."""
-        name = Path(benchmark).stem if benchmark.endswith(".toml") else benchmark
+    def find_directory(self, benchmark: Benchmark) -> Path:
+        """Return the run directory of a benchmark: what was asked for, or one below runs/ for its name and what its
+        trials have in common."""
         net = f"-{make_file_name(shorten_net(self.net))}" if self.net else ""
         sample = "-quick" if self.quick else "" if self.rows is None else f"-rows-{self.rows}"
-        whole = self.out or Path("runs") / f"{name}{net}{sample}"
+        is_usual = self.quick or self.steps in (None, benchmark.protocol.steps)
+        steps = "" if is_usual else f"-{self.steps}-steps"
+        whole = self.out or Path("runs") / f"{benchmark.name}{net}{sample}{steps}"
         return whole if self.shard is None else whole / parse_shard(self.shard).folder
 
     def write_command(self, benchmark: str) -> str:
@@ -430,7 +432,9 @@ def _read_protocol(protocol: Protocol, table: Mapping[str, Any], location: str) 
 
 def _read_tables(name: str, tables: Any) -> dict[str, Mapping[str, Any]]:
     whole = read_value(tables, "table", f"[algorithms] of {name}")
-    return {short: read_value(table, "table", f"[algorithms.{short}] of {name}") for short, table in whole.items()}
+    return {
+        shorten(short): read_value(table, "table", f"[algorithms.{short}] of {name}") for short, table in whole.items()
+    }
 
 
 def _parse_training(texts: Mapping[str, str]) -> dict[str, Any]:
@@ -457,9 +461,9 @@ def split_settings(texts: Sequence[str], algorithms: Sequence[str]) -> dict[str,
         algorithm, dot, name = where.rpartition(".")
         if not equals or not dot:
             raise UsageError(f"A setting is written algorithm.setting=value, not '{text}'.")
-        if algorithm not in known:
+        if (short := shorten(algorithm)) not in known:
             raise unknown("algorithm", algorithm, known, owner="This run")
-        by_algorithm.setdefault(algorithm, {})[name] = value
+        by_algorithm.setdefault(short, {})[name] = value
     return {
         short: {name: value for part in parts for name, value in by_algorithm.get(part, {}).items()}
         for short, parts in inner.items()

@@ -225,7 +225,7 @@ def run_benchmark(benchmark: str, request: Request, command: str | None = None, 
     chosen = load_requested(benchmark, request)
     executor, device = choose_executor(request, request.device)
     shard = None if request.shard is None else parse_shard(request.shard)
-    directory = request.find_directory(chosen.name)
+    directory = request.find_directory(chosen)
     make_directory(directory)
     saving = Saving(
         files=Folder(directory.resolve()),
@@ -353,7 +353,7 @@ def preview_run(benchmark: str, request: Request) -> str:
     set_checkout(DOMAINBED, request.domainbed)
     chosen = load_requested(benchmark, request)
     executor, device = choose_executor(request, request.device)
-    directory = request.find_directory(chosen.name)
+    directory = request.find_directory(chosen)
     task = chosen.make_task(request.data, request.allow_partial, request.held_out, request.rows)
     with count_files("reading images") as on_progress:
         dataset = task.dataset(on_progress)
