@@ -35,6 +35,27 @@ def test_a_run_prints_its_table_and_a_second_one_only_reads(seqdg, tmp_path):
     assert {r["select"] for r in rows} == {"last"}
 
 
+def test_erm_is_recorded_as_agg_and_the_end_says_what_to_do_next(seqdg, tmp_path):
+    words = ["bench", "--trials", "1", "--held-out", "0", "--out", tmp_path / "run", "--steps", "6"]
+    first = seqdg(*words, "--algorithms", "erm,agg+ema", "--set", "erm.lr=0.1")
+    assert first.stdout.split()[:4] == ["held", "out", "agg", "agg+ema"]
+    assert first.stderr.splitlines()[-1].startswith(f"Next: `seqdg report {tmp_path / 'run'}` writes ")
+    again = seqdg(*words, "--algorithms", "agg,erm+ema", "--set", "agg.lr=0.1")
+    assert "0 to run" in again.stderr
+    assert again.stdout == first.stdout
+    assert "Did you mean 'agg'?" in seqdg("table", tmp_path / "run", "--baseline", "erm").stderr
+
+
+def test_runs_of_other_lengths_share_a_directory_only_where_that_is_asked_for(seqdg, tmp_path):
+    words = ["bench", "--algorithms", "agg", "--trials", "1", "--held-out", "0", "--dry-run"]
+    assert "Results in runs/rotated-mnist." in seqdg(*words, cwd=tmp_path).stdout
+    assert (
+        "Results in runs/rotated-mnist." in seqdg(*words, "--steps", "300", cwd=tmp_path).stdout
+    )  # as its file has it
+    assert "Results in runs/rotated-mnist-6-steps." in seqdg(*words, "--steps", "6", cwd=tmp_path).stdout
+    assert "Results in mine." in seqdg(*words, "--steps", "6", "--out", "mine", cwd=tmp_path).stdout
+
+
 @pytest.mark.slow
 def test_a_diverged_trial_is_shown_as_such_and_the_others_go_on(seqdg, tmp_path):
     words = ["bench", "--algorithms", "agg,fo-s-mldg", "--set", "agg.lr=1e30", *QUICK, "--out", tmp_path]

@@ -13,7 +13,8 @@ from PIL import Image
 from command import seqdg
 from seqdg.base import UsageError
 
-QUICK = ["--steps", "5", "--hidden", "4", "--seeds", "1", "--workers", "0", "--no-estimate"]
+BRIEF = ["--steps", "5", "--hidden", "4", "--trials", "1", "--workers", "0"]
+QUICK = [*BRIEF, "--algorithms", "fo-s-mldg+ema", "--no-estimate"]
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +56,9 @@ def test_predictions_do_not_overwrite_the_table_that_they_are_made_of(model, tab
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (
-            ["--candidates", "agg,mldg"],
-            "--candidates are those to choose from: add --choose, or give one as --algorithm",
-        ),
-        (["--choose", "--algorithm", "agg"], "--choose looks for the algorithm by itself: leave out --algorithm"),
+        (["--single"], "--single keeps one of several candidates, and --algorithms names one: leave it out."),
+        (["--trials", "-1"], "--trials is -1, but at least 1 is needed."),
+        (["--seeds", "0"], "--trials is 0, but at least 1 is needed."),
         (["--search", "5"], "--search makes candidates to choose from: add --choose"),
         (["--select", "leave-one-out"], "--select says how to choose: add --choose"),
         (["--class-weight", "even"], "There is no class weight 'even'. Choose from: balanced"),
@@ -76,12 +75,21 @@ def test_options_that_would_do_nothing_or_nonsense_are_refused(table, tmp_path, 
 
 
 def test_a_learning_rate_can_be_set_as_in_a_comparison(table, tmp_path):
-    words = ["fit", table, "--label", "ill", "--domain", "site", *QUICK, "--set", "fo-s-mldg.lr=0.5"]
-    for extra in ([], ["--estimate"], ["--choose", "--candidates", "fo-s-mldg"]):
+    words = ["fit", table, "--label", "ill", "--domain", "site", "--set", "fo-s-mldg.lr=0.5"]
+    for extra in (QUICK, [*QUICK, "--estimate"], [*BRIEF, "--choose", "--single", "--algorithms", "fo-s-mldg"]):
         done = seqdg(*words, *extra, "--out", tmp_path / "m", "--force")
         assert done.returncode == 0, done.stderr
         chosen_agg = "trained by agg" in seqdg("show", tmp_path / "m").stdout
         assert chosen_agg or "learning rate 0.5," in seqdg("show", tmp_path / "m").stdout
+
+
+def test_several_algorithms_are_compared_with_the_baseline_and_erm_is_another_name_of_it(table, tmp_path):
+    words = ["fit", table, "--target", "ill", "--domain", "site", *BRIEF, "--out", tmp_path / "m"]
+    done = seqdg(*words, "--candidates", "erm,logistic", "--set", "erm.lr=0.01")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[2].startswith("agg ") or lines[3].startswith("agg ")
+    assert "erm" not in done.stdout + done.stderr
 
 
 def test_where_the_model_cannot_be_written_is_said_before_it_is_trained(table, tmp_path):

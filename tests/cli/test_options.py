@@ -9,8 +9,8 @@ import pytest
 import typer.main
 
 from command import seqdg
-from seqdg.cli import app
-from seqdg.cli.options import TableOptions, read_parameters, takes
+from seqdg.cli import GROUPS, app
+from seqdg.cli.options import SHORT, TableOptions, read_parameters, takes, use_known_names
 
 COMMANDS: Any = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
@@ -56,3 +56,77 @@ def test_a_list_that_is_given_twice_is_refused(option: str) -> None:
     done = seqdg("fit", "t.csv", option, "a", option, "b")
     assert done.returncode == 2
     assert done.stderr == f"seqdg: {option} is given 2 times. Give it once, with commas: {option} A,B.\n"
+
+
+def test_the_help_lists_commands_in_groups_each_with_a_whole_sentence() -> None:
+    for flag in ("-h", "--help"):
+        lines = seqdg(flag).stdout.splitlines()
+        assert [line for line in lines if line.endswith(":") and not line.startswith("Options")] == [
+            f"{group}:" for group in GROUPS
+        ]
+    listed = {name for group in GROUPS.values() for name in group}
+    assert {line.split()[0] for line in lines if line[:3].strip() and line.startswith("  ")} >= listed
+    assert "..." not in "\n".join(lines[1:])
+    assert max(map(len, lines)) < 80
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_examples_of_a_help_keep_their_lines(name: str) -> None:
+    shown = seqdg(name, "-h").stdout
+    text, _ = read_parameters(GROUPS[next(group for group in GROUPS if name in GROUPS[group])][name])
+    for line in text.splitlines():
+        if line.strip().startswith(("seqdg ", "zcat ")):
+            assert line.startswith("    "), f"{name}: an example is indented, so that its lines stay"
+            assert f"  {line}\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("bench", "--trials", "many"), "--trials is 'many', but it must be a whole number."),
+        (("bench", "-t", "1.5"), "--trials is '1.5', but it must be a whole number."),
+        (("fit", "t.csv", "-o", "m", "--lr", "low"), "--lr is 'low', but it must be a number."),
+        (("bench", "--step", "3"), "`seqdg bench` has no option --step. Did you mean --steps?"),
+        (("fit", "t.csv"), "`seqdg fit` needs --out: directory to save the model in."),
+        (("fit",), "`seqdg fit` needs DATA: "),
+        (("bench", "pacs", "vlcs"), "Got unexpected extra argument"),
+        (("train", "t.csv"), "There is no command 'train'. `seqdg fit` trains a model on your own data;"),
+        (("bnch",), "There is no command 'bnch'. Did you mean 'bench'?"),
+        (("--vers",), "`seqdg` has no option --vers. Did you mean --version?"),
+        (("fit", "t.csv", "-o", "m", "--metric", "f1"), "There is no t.csv."),
+    ],
+)
+def test_words_that_are_no_command_are_one_sentence_that_leads_on(words: tuple[str, ...], sentence: str) -> None:
+    done = seqdg(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"seqdg: {sentence}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_option_is_known_by_the_names_of_other_tools() -> None:
+    known = {"--trials", "--algorithms", "--label", "--seed"}
+    words = ["--seeds", "3", "--candidates=agg,erm", "--target", "--seed", "7", "--set", "a.b=--seeds=2"]
+    assert use_known_names(words, known) == [
+        "--trials", "3", "--algorithms=agg,erm", "--label", "--seed", "7", "--set", "a.b=--seeds=2"
+    ]  # fmt: skip
+    assert use_known_names(["--algorithms"], {"--algorithm"}) == ["--algorithm"]
+    assert use_known_names(["--algorithms"], {"--algorithm", "--algorithms"}) == ["--algorithms"]
+
+
+def test_a_short_option_means_the_same_in_every_command() -> None:
+    for name, command in COMMANDS.items():
+        shorts = {o: p.opts[-1] for p in command.params for o in p.opts if len(o) == 2}
+        for short, option in shorts.items():
+            assert short == SHORT[option.removeprefix("--")], f"{name} has another {short}"
+
+
+def test_a_sentence_of_several_lines_keeps_them(tmp_path: Path) -> None:
+    for site in "ab":
+        (tmp_path / "pictures" / site / "cat").mkdir(parents=True)
+    (tmp_path / "pictures" / "a" / "cat" / "1.png").write_text("no picture")
+    done = seqdg("fit", tmp_path / "pictures", "--out", tmp_path / "model")
+    assert done.returncode == 2
+    first, *problems = done.stderr.splitlines()
+    assert first.endswith("2 things are wrong with the data.")
+    assert [line[:2] for line in problems] == ["- ", "- "]
+    assert "\\n" not in done.stderr

@@ -6,31 +6,118 @@ import errno
 import io
 import os
 import sys
-from typing import Annotated, NoReturn
+from collections.abc import Callable
+from typing import Annotated, Any, NoReturn
 
 import typer
+import typer.core
 
 from seqdg import base
 from seqdg.cli.bench_commands import analyze, bench, merge, rerun, soup, status, study
 from seqdg.cli.fit_commands import export, features, fit, importance, learning_curve, predict, show
-from seqdg.cli.options import LISTS, takes
+from seqdg.cli.options import LISTS, NotANumber, takes, use_known_names
 from seqdg.cli.results_commands import check, import_domainbed, list_names, pack, predictions, report, table
 from seqdg.cli.terminal import print_warnings_as_notes
 
+GROUPS: dict[str, dict[str, Callable[..., None]]] = {  # in the order of the help
+    "Compare algorithms": {
+        "bench": bench, "list": list_names, "status": status, "merge": merge, "rerun": rerun, "soup": soup,
+    },
+    "Your own data": {
+        "check": check, "fit": fit, "predict": predict, "show": show, "export": export, "importance": importance,
+        "learning-curve": learning_curve, "features": features,
+    },
+    "Results": {
+        "table": table, "report": report, "predictions": predictions, "pack": pack,
+        "import-domainbed": import_domainbed,
+    },
+    "The paper": {"analyze": analyze, "study": study},
+}  # fmt: skip
+RUN_CODE = (bench, study, rerun, soup, analyze, check, features)  # which files that they read may name
+MEANT = {  # what newcomers type for a command
+    "train": "`seqdg fit` trains a model on your own data; `seqdg bench` compares algorithms on a benchmark.",
+    "compare": "`seqdg bench` compares algorithms on a benchmark; `seqdg fit` compares them on your own data.",
+    "run": "`seqdg bench` runs a benchmark; `seqdg fit` trains a model on your own data.",
+    "test": "`seqdg predict` tests a model on a table with labels; `seqdg bench` tests algorithms.",
+    "evaluate": "`seqdg predict` tests a model on a table with labels; `seqdg bench` tests algorithms.",
+    "help": "`seqdg --help` lists the commands, and `seqdg COMMAND --help` explains one.",
+    "version": "`seqdg --version` shows it.",
+}
+ClickError: Any = typer.BadParameter.__mro__[1]  # what click, or the copy of it that typer has, raises for bad words
+
+
+class Command(typer.core.TyperCommand):
+    """A command whose options have synonyms, and whose mistakes are one sentence."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing:  # for the completion of the shell
+            return super().parse_args(ctx, args)
+        names = {name for parameter in self.params for name in parameter.opts}
+        words = complete_words(use_known_names(args, names))
+        check_repeated(words)
+        try:
+            return super().parse_args(ctx, words)
+        except ClickError as error:
+            raise base.UsageError(_explain(error, ctx.command_path, sorted(names))) from None
+
+
+class Commands(typer.core.TyperGroup):
+    """The commands, listed by what they work on."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        width = max(map(len, self.commands))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                titles = [
+                    (name.ljust(width), (self.commands[name].help or "").partition(".\n")[0]) for name in commands
+                ]
+                formatter.write_dl([(name, title.rstrip(".")) for name, title in titles])
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        is_empty = not args
+        try:
+            return super().parse_args(ctx, args)
+        except ClickError as error:
+            if is_empty:  # which shows the help
+                raise
+            raise base.UsageError(_explain(error, "seqdg", ["--help", "--version"])) from None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in self.commands and not ctx.resilient_parsing:
+            if args[0] in MEANT:
+                raise base.UsageError(f"There is no command '{args[0]}'. {MEANT[args[0]]}")
+            raise base.unknown("command", args[0], list(self.commands))
+        return super().resolve_command(ctx, args)
+
+
+def _explain(error: Any, command: str, names: list[str]) -> str:
+    """Say in a sentence what is wrong with the words of a command."""
+    see = f"`{command} --help` lists its options."
+    if isinstance(error, NotANumber):
+        return error.message
+    if hasattr(error, "possibilities"):  # an option that there is not
+        near = base.find_similar(error.option_name, names)
+        hint = f"Did you mean {near}? " if near is not None else ""
+        return f"`{command}` has no option {error.option_name}. {hint}{see}"
+    if hasattr(error, "param_type"):  # what is missing
+        name = next((o for o in error.param.opts if o.startswith("--")), error.param.metavar)
+        return f"`{command}` needs {name}: {error.param.help[0].lower()}{error.param.help[1:]}"
+    return f"{error.format_message().rstrip('.')}. {see}"
+
+
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Domain generalization by sequential learning: train on the domains you have, work on one you never saw.",
-    epilog="Start with `seqdg bench`: it compares six algorithms on bundled data and prints the table.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Domain generalization: train on the domains that you have, and work on one that you have never seen.",
+    epilog="Start with `seqdg bench`: it compares six algorithms on bundled data and prints the table. "
+    "`seqdg COMMAND -h` explains a command.",
 )
-RUN_CODE = (bench, study, rerun, soup, analyze, check, features)  # which files that they read may name
-for command in (
-    bench, study, table, report, status, merge, pack, rerun, soup, predictions, analyze, import_domainbed, list_names,
-    check, fit, features, predict, export, show, importance, learning_curve,
-):  # in the order of the help  # fmt: skip
-    app.command("list" if command is list_names else None)(takes(command, command in RUN_CODE))
+for command_name, command in (pair for commands in GROUPS.values() for pair in commands.items()):
+    app.command(command_name, cls=Command)(takes(command, command in RUN_CODE))
 
 
 def _show_version(wanted: bool) -> None:
@@ -76,9 +163,8 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # names of files need not be text, and not every locale has every sign
             stream.reconfigure(errors="backslashreplace")
     try:
-        check_repeated(sys.argv[1:])
         with base.heed_interrupts_once(), print_warnings_as_notes():
-            app(args=complete_words(sys.argv[1:]))
+            app()
     except base.UsageError as error:
         _refuse(str(error))
     except UnicodeEncodeError as error:
@@ -96,7 +182,8 @@ def main() -> None:
 
 
 def _refuse(sentence: str) -> NoReturn:
-    print(f"seqdg: {base.make_printable(sentence)}", file=sys.stderr)
+    lines = map(base.make_printable, sentence.splitlines())  # a list of problems has one on each line
+    print("seqdg:", "\n".join(lines), file=sys.stderr)
     try:
         sys.stdout.flush()
     except OSError:  # standard output is full: what is left goes nowhere

@@ -17,14 +17,14 @@ from seqdg import base, core, paper, report, results, training
 from seqdg import bench as benchmarks
 from seqdg import study as studies
 from seqdg.cli import options
-from seqdg.cli.terminal import end_interrupted, explain_interruption, quote_command, say
+from seqdg.cli.terminal import end_interrupted, explain_interruption, quote_command, quote_path, say
 
 
 def bench(benchmark: str = "rotated-mnist", /, dry_run: bool = False, *, asked: options.RunOptions) -> None:
-    """Compare algorithms: run the trials that are missing, and print the table.
+    """Compare algorithms on a benchmark, and print the table.
 
-    Each trial trains on all domains but one and is tested on that one. Interrupt it whenever you like: the same command
-    continues where it stopped.
+    Each trial trains on all domains but one and is tested on that one. Trials that the run directory holds are not
+    trained again. Interrupt it whenever you like: the same command continues where it stopped.
 
         seqdg bench --algorithms agg,fo-s-mldg --trials 3
 
@@ -37,11 +37,17 @@ def bench(benchmark: str = "rotated-mnist", /, dry_run: bool = False, *, asked: 
     if dry_run:
         typer.echo(benchmarks.preview_run(benchmark, request))
         return
-    with explain_interruption(request.find_directory(benchmark)):
+    directory = request.find_directory(benchmarks.load_benchmark(benchmark))
+    with explain_interruption(directory):
         run = benchmarks.run_benchmark(benchmark, request, quote_command())
     statuses = run.count_statuses()
     if any(status != results.FAILED for status in statuses):
         typer.echo(run.table(asked.select))
+        where = quote_path(directory)
+        say(
+            f"Next: `seqdg report {where}` writes one page with figures and tests; `seqdg table {where} --baseline "
+            "agg` tests the differences."
+        )
     if statuses[results.FAILED]:
         say(f"seqdg: {benchmarks.describe_failures(run)}")
         raise typer.Exit(1)
@@ -64,7 +70,7 @@ def study(
     figures: Path | None = None,
     select: str | None = None,
 ) -> None:
-    """Run a study, part by part, or print its answers.
+    """Run a study part by part, or print its answers.
 
     Interrupt it whenever you like: the same command continues where it stopped. Trials in the published records that
     the file names count as done.
@@ -142,7 +148,9 @@ def status(
     errors: bool = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show the state of a run: trials done, running, failed, diverged and left, and the time that is left.
+    """Show how far a run is: trials done, failed and left.
+
+    It also shows what is being trained, what diverged, and the time that is left.
 
     Parameters
     ----------
@@ -183,9 +191,9 @@ def merge(
     /,
     out: Path,
 ) -> None:
-    """Join the shards of `seqdg bench --shard` in one run directory. Exit code 1 means that some trials are missing.
+    """Join the shards of `seqdg bench --shard` in one run.
 
-    Merge as often as you like: what has finished since is added.
+    Exit code 1 means that some trials are missing. Merge as often as you like: what has finished since is added.
 
         seqdg merge runs/rotated-mnist/shard-* --out runs/rotated-mnist
 
@@ -216,14 +224,14 @@ def rerun(
     *,
     again: options.SessionOptions,
 ) -> None:
-    """Train recorded trials again from their descriptions alone, and check that the accuracy is the same.
+    """Train recorded trials again, and compare the numbers.
 
-    On the same kind of device (of CPUs: with the same instructions, such as AVX2) and version of torch, a trial is
-    trained in the same stack as before, and every accuracy must be the same number. Elsewhere, and with --alone,
-    rounding differs: accuracy at the step chosen by source validation and at the last step must then be within
-    --within points, or within one test row if that is more. Exit code 1 means that some trial does not agree. Of a
-    trial of an older version of seqdg it says which commit reproduces it. Trials of your own algorithm are refused
-    where its code has changed since.
+    A trial is trained from its recorded description alone. On the same kind of device (of CPUs: with the same
+    instructions, such as AVX2) and version of torch, a trial is trained in the same stack as before, and every accuracy
+    must be the same number. Elsewhere, and with --alone, rounding differs: accuracy at the step chosen by source
+    validation and at the last step must then be within --within points, or within one test row if that is more. Exit
+    code 1 means that some trial does not agree. Of a trial of an older version of seqdg it says which commit reproduces
+    it. Trials of your own algorithm are refused where its code has changed since.
 
         seqdg rerun docs/results/pacs-features --sample 5 --data ~/data
 
@@ -332,7 +340,9 @@ def soup(
     *,
     again: options.SessionOptions,
 ) -> None:
-    """Mix models that a run has trained into one, as more columns of its table: soups of weights, and ensembles.
+    """Average the trained models of a run: soups, ensembles.
+
+    They become more columns of its table.
 
     The candidates of a search, for one held-out domain and seed, start from the same weights, so the mean of their
     weights is a model too, often a better one (model soups, DiWA). Seeds start from different weights: of them, take
@@ -356,7 +366,7 @@ def soup(
         Of which algorithms; your own as file.py:name. Default: all.
     members : N
         Seeds of one ensemble, in their order; 0: all seeds in one.
-    criterion : CRITERIA
+    criterion : CRITERION
         By what source validation ranks candidates.
     """
     names = options.split_names(algorithms)
@@ -383,9 +393,9 @@ def analyze(
     device: str = "auto",
     figures: Path | None = None,
 ) -> None:
-    """Analyze what algorithms learn: train them, keep the numbers in the run directory, and print them.
+    """Run an analysis of the paper: print and keep its numbers.
 
-    `seqdg report` shows the pictures of the same directory.
+    It trains the algorithms that it looks at. `seqdg report` shows the pictures of the same run directory.
 
         seqdg analyze alignment --algorithms agg,fo-s-mldg
 
@@ -408,7 +418,7 @@ def analyze(
     if first_steps is not None and not analysis.has_first_phase:
         raise base.UsageError(f"{kind} has one phase. Give its length with --steps, without --first-steps.")
     chosen = benchmarks.load_benchmark(benchmark)
-    directory = benchmarks.Request(out=out).find_directory(chosen.name)
+    directory = benchmarks.Request(out=out).find_directory(chosen)
     results.make_directory(directory)
     if figures is not None:
         results.make_directory(figures, "--figures")  # now, not after the training

@@ -26,8 +26,7 @@ def fit(
     table: options.TableOptions,
     out: Path,
     choose: bool = False,
-    algorithm: str | None = None,
-    candidates: str | None = None,
+    algorithms: str | None = None,
     single: bool = False,
     settings: options.Settings = None,
     search: int = 1,
@@ -36,7 +35,7 @@ def fit(
     nested: bool | None = None,
     loss: str = "squared",
     criterion: str | None = None,
-    seeds: int | None = None,
+    trials: int | None = None,
     steps: str = "auto",
     domains_per_step: str = "auto",
     lr: float = 0.003,
@@ -59,7 +58,7 @@ def fit(
     device: str = "auto",
     force: bool = False,
 ) -> None:
-    """Train a model on your own domains, and estimate how well it will do on a new one.
+    """Train a model, and estimate its accuracy on a new domain.
 
         seqdg fit patients.csv --label ill --domain hospital --out model
 
@@ -73,14 +72,13 @@ def fit(
     out : MODEL
         Directory to save the model in.
     choose
-        Compare all usual candidates, or --candidates, and combine them.
-    algorithm
-        Train this algorithm alone, as is done with images.  [default: fo-s-mldg+ema; of numbers agg+ema]
+        Compare all usual candidates, or --algorithms, and combine them.
+    algorithms : A,B
+        What to train: one name trains it alone; several are compared, beside agg. They are algorithms (fo-s-mldg+ema)
+        and learners (logistic, xgboost); `seqdg list algorithms` shows all. Default: of a table, a few of both kinds,
+        or eleven with --choose; of images, fo-s-mldg+ema.
     single
         Keep the one candidate that --select chooses, in place of the ensemble.
-    candidates : A,B
-        What --choose compares beside agg: algorithms (fo-s-mldg+ema) and learners (logistic, svc). `seqdg list
-        algorithms` shows all.  [default: eleven of both kinds]
     sampler : random|optuna
         How --search draws candidates.
     select : source-val|leave-one-out|leave-one-out-stopped|both[-1se|-near]
@@ -92,10 +90,10 @@ def fit(
         domains]
     loss : squared|absolute|huber
         The loss, where a number is predicted.
-    criterion : CRITERIA
-        The metric by which steps, settings and the algorithm are chosen. [default: accuracy; of numbers, rmse]
-    seeds
-        Trials of every candidate and held-out domain.  [default: 3; of the few candidates without --choose, 1]
+    criterion : CRITERION
+        The metric by which steps, settings and the algorithm are chosen. Default: accuracy; of numbers, rmse.
+    trials
+        Trials of every candidate and held-out domain. Default: 3; of the few candidates without --choose, 1.
     steps : N|auto
         Training steps. auto: as many as meet all rows three times, 500 to 5000.
     domains_per_step : N|auto
@@ -130,9 +128,12 @@ def fit(
     seed
         Random seed. The same seed gives the same model.
     """
-    _check_choice(choose, algorithm, candidates, search, select, minutes, single, estimate)
+    names = options.split_names(algorithms)
+    choose = choose or len(names or ()) > 1
+    algorithm = names[0] if names and not choose else None
+    _check_choice(choose, algorithm, search, select, minutes, single, estimate, trials)
     estimator.check_destination(out, force)
-    rows, names = table.read(file), options.split_names(candidates)
+    rows = table.read(file)
     compares = choose or (algorithm is None and isinstance(rows.x, datasets.Frame))
     announcement = Announcement(rows, minutes)
     note_task(rows, table.task, str(table.label))
@@ -147,7 +148,7 @@ def fit(
     partial = runs or out.with_name(f"{out.name}.partial")
     few = compares and not choose
     how: dict[str, Any] = {
-        "seeds": (1 if few else 3) if seeds is None else seeds, "workers": workers, "executor": executor,
+        "seeds": (1 if few else 3) if trials is None else trials, "workers": workers, "executor": executor,
         "address": address, "runs": partial, "on_message": announcement.add, "sample_weight": rows.weight,
     }  # fmt: skip
     notes = announcement.notes
@@ -205,27 +206,25 @@ def _make_template(
 def _check_choice(
     choose: bool,
     algorithm: str | None,
-    candidates: str | None,
     search: int,
     select: str,
     minutes: float | None,
     single: bool,
     estimate: bool,
+    trials: int | None,
 ) -> None:
-    """Refuse options that would have no effect."""
+    """Refuse options that would have no effect, and numbers that cannot be."""
     if algorithm is not None and single:
-        raise base.UsageError("--single keeps one of several candidates, and --algorithm names one: leave it out.")
-    if algorithm is not None and minutes is not None and not choose:
-        raise base.UsageError("--minutes is how long a comparison may take, and --algorithm names one: leave it out.")
+        raise base.UsageError("--single keeps one of several candidates, and --algorithms names one: leave it out.")
+    if algorithm is not None and minutes is not None:
+        raise base.UsageError("--minutes is how long a comparison may take, and --algorithms names one: leave it out.")
     if algorithm is None and not estimate:
-        raise base.UsageError("--no-estimate holds out no domain, and then nothing can be compared: add --algorithm.")
-    if choose and algorithm is not None:
         raise base.UsageError(
-            "--choose looks for the algorithm by itself: leave out --algorithm, or name those to choose from with "
-            "--candidates."
+            "--no-estimate holds out no domain, and then nothing can be compared: name one algorithm with --algorithms."
         )
+    if trials is not None and trials < 1:
+        raise base.UsageError(f"--trials is {trials}, but at least 1 is needed.")
     refusals = {
-        "--candidates are those to choose from: add --choose, or give one as --algorithm.": candidates is not None,
         "--search makes candidates to choose from: add --choose.": search != 1,
         "--select says how to choose: add --choose.": select != SELECT and not single,
     }
@@ -303,8 +302,9 @@ def predict(
     force: bool = False,
     label_shift: bool = False,
 ) -> None:
-    """Predict every row of a table, or every image of a folder: a label and the probability of every class, or
-    a number.
+    """Predict the rows of a table, or the images of a folder.
+
+    Of each it writes a label and the probability of every class, or a number.
 
         seqdg predict model new.csv --out predictions.csv
 
@@ -383,7 +383,9 @@ def features(
     allow_partial: bool = False,
     force: bool = False,
 ) -> None:
-    """Extract features of pictures or texts by a frozen backbone, once, into a file that bench, fit and compare read.
+    """Extract features by a frozen backbone, once, into a file.
+
+    `seqdg bench` and `seqdg fit` read the features of pictures or texts from it.
 
         seqdg features photos/ --net dinov2-small --weights dinov2_vits14_pretrain.pth --out photos.safetensors
 
@@ -445,7 +447,7 @@ def features(
 
 
 def show(model: Path, /, as_json: options.AsJson = False) -> None:
-    """Show a model's card: what it was trained on, how it was chosen, what to expect, and which versions made it."""
+    """Show a model's card: its data, its choice, what to expect."""
     description = estimator.read_description(model)
     if description.get("net") is not None or "learner" in description or "ensemble" in description:
         estimator.read_model(model)  # which checks that the weights are complete and unchanged
@@ -458,9 +460,11 @@ def export(
     /,
     onnx: Annotated[Path, "--onnx", "--out"],
 ) -> None:
-    """Write a model and its preprocessing as one ONNX file, and check it with onnxruntime.
+    """Write a model as one ONNX file.
 
-    seqdg export model --onnx model.onnx
+    It includes the preprocessing, and is checked with onnxruntime.
+
+        seqdg export model --out model.onnx
 
     Parameters
     ----------
@@ -484,31 +488,32 @@ def learning_curve(
     criterion: str | None = None,
     steps: int = 500,
     lr: float = 0.003,
-    seeds: int = 1,
+    trials: int = 1,
     subsets: int = 12,
     workers: int | None = None,
     out: Path | None = None,
     seed: int = 0,
     device: str = "auto",
 ) -> None:
-    """Would one more domain help? Train on 1, 2, ... of your domains, and test on those left out.
+    """Estimate what one more domain would be worth.
 
         seqdg learning-curve patients.csv --label ill --domain hospital
 
-    The last sentence says what one more domain than you have would be worth, if the curve goes on as it went.
+    It trains on 1, 2, ... of your domains, and tests on those left out. The last sentence says what one more domain
+    than you have would be worth, if the curve goes on as it went.
 
     Parameters
     ----------
     algorithm
-        The algorithm to train.  [default: fo-s-mldg+ema; of numbers agg+ema]
-    criterion : CRITERIA
-        The metric on unseen domains.
+        The algorithm to train. Default: fo-s-mldg+ema; of numbers, agg+ema.
+    criterion : CRITERION
+        The metric on unseen domains. Default: accuracy; of numbers, rmse.
     seed
         Random seed. The same seed gives the same numbers.
     steps
         Training steps.
-    seeds
-        Trainings of every choice of domains.
+    trials
+        Trainings of every choice of domains, each with another seed.
     subsets
         Choices of every number of domains, at most.
     workers
@@ -525,7 +530,7 @@ def learning_curve(
     model = kind(steps=steps, lr=lr, random_state=seed, device=device, **parameters)
     with bench.show_progress("training") as on_progress:
         curve = estimator.learning_curve(
-            model, rows.x, rows.y, rows.domains, seeds=seeds, subsets=subsets, on_progress=on_progress,
+            model, rows.x, rows.y, rows.domains, seeds=trials, subsets=subsets, on_progress=on_progress,
             workers=comparing.count_workers(device) if workers is None else workers, on_message=say,
             sample_weight=rows.weight,
         )  # fmt: skip
@@ -549,13 +554,14 @@ def importance(
     seed: int = 0,
     device: str = "auto",
 ) -> None:
-    """Say which columns help on domains that the model has not seen, and which only where it was trained.
+    """Measure which columns help on a new domain.
 
         seqdg importance model patients.csv --out importance
 
-    The model is fitted anew with each domain held out in turn. Each column is then shuffled within its domain: how much
-    the score drops on the held-out domain, and on rows of the others that were set aside, is what the column is worth.
-    The table is read as in `seqdg fit`, whose --label, --domain, --types, --na and --weight the model remembers.
+    It shows too which columns help only where the model was trained. The model is fitted anew with each domain held out
+    in turn. Each column is then shuffled within its domain: how much the score drops on the held-out domain, and on
+    rows of the others that were set aside, is what the column is worth. The table is read as in `seqdg fit`, whose
+    --label, --domain, --types, --na and --weight the model remembers.
 
     Parameters
     ----------

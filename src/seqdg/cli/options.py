@@ -29,7 +29,8 @@ search : N
     and the learning rate from a tenth to twice its value (log-uniform; lr_search in a benchmark's file sets another
     range). Settings given with --set are not searched.
 out
-    Run directory. Trials that it already holds are not run again. Default: runs/BENCHMARK.
+    Run directory. Trials that it already holds are not run again. Default: runs/BENCHMARK, and another where --steps,
+    --net, --rows or --quick say so.
 data
     Root folder of the data; the benchmark's file names the folders and files in it.
 lr
@@ -80,8 +81,8 @@ trust : A,B
     Those that you name in another option need not be here.
 force
     Replace what lies at --out already.
-criterion : CRITERIA
-    Which metric to show.  [default: accuracy; where numbers are predicted, rmse]
+criterion : CRITERION
+    Which metric to show. Default: accuracy; where numbers are predicted, rmse.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -109,6 +110,20 @@ from seqdg.results import CRITERIA
 Settings = Annotated[list[str] | None, "--set"]
 AsJson = Annotated[bool, "--json"]
 LISTS: set[str] = set()  # options whose value is always a list with commas
+SHORT = {
+    "algorithms": "-a", "data": "-D", "domain": "-d", "force": "-f", "label": "-l", "out": "-o", "quick": "-q",
+    "steps": "-n", "trials": "-t", "workers": "-j",
+}  # fmt: skip
+SYNONYMS = (  # what is typed for an option that a command has under one of these names
+    ("--algorithms", "--algorithm", "--candidates"),
+    ("--trials", "--seeds"),
+    ("--label", "--target"),
+    ("--domain", "--group", "--site"),
+    ("--force", "--overwrite"),
+    ("--out", "--output"),
+    ("--criterion", "--metric"),
+)
+NUMBERS = {int: ("N", "a whole number"), float: ("X", "a number")}
 
 
 def split_names(text: str | None) -> list[str] | None:
@@ -119,6 +134,34 @@ def split_names(text: str | None) -> list[str] | None:
 def split_words(text: str | None) -> tuple[str, ...]:
     """Split `?,-999` into words; none where the option is absent."""
     return tuple(split_names(text) or ())
+
+
+def use_known_names(words: Sequence[str], known: Collection[str]) -> list[str]:
+    """Return the words of a command with its own names for options in place of synonyms: `--trials` for `--seeds`."""
+    names = {
+        other: own
+        for synonyms in SYNONYMS
+        for own in synonyms
+        if own in known
+        for other in synonyms
+        if other not in known
+    }
+    parts = [word.partition("=") for word in words]
+    return ["".join((names.get(name, name), equals, value)) for name, equals, value in parts]
+
+
+class NotANumber(typer.BadParameter):
+    """The value of an option that takes a number."""
+
+
+def _read_number(option: str, kind: type[int] | type[float]) -> Callable[[Any], int | float]:
+    def read(text: Any) -> int | float:
+        try:
+            return kind(text)
+        except ValueError:
+            raise NotANumber(f"{option} is '{text}', but it must be {NUMBERS[kind][1]}.") from None
+
+    return read
 
 
 @contextmanager
@@ -330,10 +373,16 @@ def takes(command: Callable[..., None], trusts: bool = False) -> Callable[..., N
         except KeyboardInterrupt:
             raise end_interrupted() from None
 
-    run.__doc__ = text
+    run.__doc__ = _keep_examples(text)
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in described}
     run.__signature__ = inspect.Signature(described)  # type: ignore[attr-defined]  # what typer reads
     return run
+
+
+def _keep_examples(text: str) -> str:
+    """Mark the indented paragraphs of a help, whose lines stay as they are."""
+    paragraphs = text.split("\n\n")
+    return "\n\n".join(f"\b\n{p}" if p.startswith("    ") else p for p in paragraphs)
 
 
 def read_parameters(documented: Any) -> tuple[str, dict[str, tuple[str, str]]]:
@@ -360,8 +409,17 @@ def _describe(parameter: inspect.Parameter, metavar: str, text: str) -> inspect.
             LISTS.update(names or usual)
         if default is False:  # else there would be a --no-... too
             names = names or usual
-        metavar = "|".join(CRITERIA) if metavar == "CRITERIA" else metavar
-        declared = typer.Option(default, *names, metavar=metavar or None, help=text)
+        parser = None
+        for number, (sign, _) in NUMBERS.items():
+            if number in (kind, *get_args(kind)):
+                metavar, parser = metavar or sign, _read_number((names or usual)[0], number)
+        if parameter.name in SHORT:
+            names = [SHORT[parameter.name], *(names or usual)]
+        if metavar == "CRITERION":
+            text = f"{text} One of: {', '.join(CRITERIA)}."
+        if not metavar and Path in (kind, *get_args(kind)):
+            metavar = "PATH"
+        declared = typer.Option(default, *names, metavar=metavar or None, help=text, parser=parser)
     return parameter.replace(default=declared, kind=parameter.KEYWORD_ONLY, annotation=kind)
 
 

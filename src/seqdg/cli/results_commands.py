@@ -33,9 +33,11 @@ def table(
     spread: str = "stderr",
     settings_out: Path | None = None,
 ) -> None:
-    """Print the table of a run: mean ± standard error over trials, with the best of every held-out domain marked.
+    """Print the table of a run: mean ± standard error.
 
-    seqdg table runs/rotated-mnist --baseline agg
+    The best of every held-out domain is marked.
+
+        seqdg table runs/rotated-mnist --baseline agg
 
     Parameters
     ----------
@@ -74,7 +76,9 @@ def report(
     figures: Path | None = None,
     watch: bool = False,
 ) -> None:
-    """Write DIR/report.html: one page with tables, figures, tests and how to reproduce them. It needs no network.
+    """Write the report of a run: one interactive page.
+
+    DIR/report.html has tables, figures, tests and how to reproduce them. It needs no network.
 
         seqdg report runs/rotated-mnist --figures figures
 
@@ -107,10 +111,11 @@ def pack(
     exact: bool = False,
     criteria: str | None = None,
 ) -> None:
-    """Pack runs into two Parquet files to publish. `table`, `report`, `status` and `rerun` read them.
+    """Pack runs into two Parquet files to publish.
 
-    So do pandas, polars and DuckDB: a row for each trial, and one for each domain of each evaluation, with every digit.
-    The same records give the same bytes. It prints what it leaves out.
+    `seqdg table`, `report`, `status` and `rerun` read them. So do pandas, polars and DuckDB: a row for each trial, and
+    one for each domain of each evaluation, with every digit. The same records give the same bytes. It prints what it
+    leaves out.
 
         seqdg pack runs/rotated-mnist --out docs/results/rotated-mnist
 
@@ -144,9 +149,11 @@ def predictions(
     out: Path,
     step: str = "chosen",
 ) -> None:
-    """Write what every trial predicts for every held-out row, of a run that `seqdg bench --save-predictions` made.
+    """Write what every trial predicted for held-out rows.
 
-    seqdg predictions runs/rotated-mnist --out predictions.csv
+    The run is one that `seqdg bench --save-predictions` made.
+
+        seqdg predictions runs/rotated-mnist --out predictions.csv
 
     Parameters
     ----------
@@ -170,11 +177,12 @@ def import_domainbed(
     domains: str | None = None,
     allow_partial: bool = False,
 ) -> None:
-    """Read the results of DomainBed, SWAD, MIRO, SAGM or GGA into a run directory, for `table`, `report` and `status`.
+    """Read a sweep of DomainBed, or of a fork, as a run.
 
-    seqdg import-domainbed sweep --out runs/theirs
+    `seqdg table`, `report` and `status` read the run. The forks are SWAD, MIRO, SAGM and GGA.
 
-    seqdg table runs/theirs --select oracle-split --spread stderr-ddof0
+        seqdg import-domainbed sweep --out runs/theirs
+        seqdg table runs/theirs --select oracle-split --spread stderr-ddof0
 
     Parameters
     ----------
@@ -198,7 +206,7 @@ def list_names(
     as_json: options.AsJson = False,
     domainbed: Path | None = None,
 ) -> None:
-    """List the algorithms, the wrappers around them (`agg+ema`), the benchmarks or the data sets to choose from.
+    """List algorithms, wrappers, benchmarks or data sets.
 
     Parameters
     ----------
@@ -324,18 +332,19 @@ def check(
     *,
     table: options.TableOptions,
 ) -> None:
-    """Check a table: show what each column holds as `seqdg fit` reads it, with --label and --domain also the counts.
+    """Check a table, the data of a benchmark, or an algorithm.
+
+    A table: show what each column holds as `seqdg fit` reads it, with --label and --domain also the counts.
 
         seqdg check patients.csv --label ill --domain hospital
 
-    Check data on disk: show domains, classes and counts beside the published ones, and every problem.
+    Data on disk: show domains, classes and counts beside the published ones, and every problem.
 
         seqdg check pacs-lite0 --data ~/data
 
-    Check an algorithm or a wrapper: does it keep the contract that training relies on?
+    An algorithm or a wrapper: does it keep the contract that training relies on?
 
         seqdg check ./pull.py:pull
-
         seqdg check fo-s-mldg+./mine.py:mine
 
     Parameters

@@ -29,6 +29,11 @@ def quote_command() -> str:
     return shlex.join(["seqdg", *sys.argv[1:]]).encode(errors="backslashreplace").decode()
 
 
+def quote_path(path: Path) -> str:
+    """Return a path, quoted for a shell where it must be."""
+    return base.make_printable(shlex.quote(str(path)))
+
+
 def say(sentence: str) -> None:
     """Print a sentence on stderr, at once."""
     print(sentence, file=sys.stderr, flush=True)
