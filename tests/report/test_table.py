@@ -217,7 +217,8 @@ def test_latex_compiles(run, tmp_path, engine, wrapped):
     if shutil.which(engine) is None:
         pytest.skip(f"There is no {engine} here to compile the table with.")
     (tmp_path / "table.tex").write_text(render(_nasty(run), "latex"))
-    whole = r"\documentclass{article}\usepackage{booktabs}\begin{document}Text. \input{table.tex} More.\end{document}"
+    head = r"\documentclass{article}\usepackage{booktabs,graphicx}"
+    whole = rf"{head}\begin{{document}}Text. \input{{table.tex}} More.\end{{document}}"
     (tmp_path / "whole.tex").write_text(whole)
     done = subprocess.run(
         [engine, "-interaction=nonstopmode", "-halt-on-error", "whole.tex" if wrapped else "table.tex"],

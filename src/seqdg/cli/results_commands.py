@@ -32,6 +32,7 @@ def table(
     cost: bool = False,
     spread: str = "stderr",
     settings_out: Path | None = None,
+    summary: bool = False,
 ) -> None:
     """Print the table of a run: mean ± standard error.
 
@@ -39,8 +40,19 @@ def table(
 
         seqdg table runs/rotated-mnist --baseline agg
 
+    Of several runs it prints one table: algorithms × data sets with their average, or, where they hold out the same
+    domains, the algorithms of all of them.
+
+    seqdg table runs/pacs runs/vlcs runs/office-home --format latex
+
     Parameters
     ----------
+    select : RULE
+        How the settings and the step that count are chosen: source-val, last, leave-one-out, domain-val, oracle or
+        oracle-split, as in `seqdg bench`. Of several data sets, one for all or one for each run, with commas.
+    criterion : NAME
+        Which metric to show, such as accuracy, macro_f1 or log_loss. Of several data sets, one for all or one for each
+        run, with commas. Default: accuracy; where numbers are predicted, rmse.
     form : text|markdown|latex|csv|json
         Format of the table.
     against : paper|domainbed
@@ -55,7 +67,14 @@ def table(
         DomainBed's tables have it.
     settings_out : FOLDER
         Also write the chosen settings, a TOML file for each held-out domain, for `seqdg bench --settings-from`.
+    summary
+        Print algorithms × data sets also where runs of several benchmarks hold out domains of the same names.
     """
+    if summary or (len(directories) > 1 and reports.are_several_sets(directories)):
+        _refuse_for_summary(against=against, cost=cost, settings_out=settings_out)
+        sheet = reports.summarize_runs(directories, select, criterion, baseline, spread)
+        typer.echo(reports.render(sheet, form), nl=False)
+        return
     results = reports.Results.open(*directories)
     if cost:
         typer.echo(reports.render_costs(results.records(criterion), form, baseline or "agg"), nl=False)
@@ -65,6 +84,15 @@ def table(
         for path in benchmarks.write_settings(results.records(), settings_out, select, criterion):
             typer.echo(path)
     results.close()
+
+
+def _refuse_for_summary(**options: object) -> None:
+    for name, value in options.items():
+        if value:
+            option = f"--{name.replace('_', '-')}"
+            raise base.UsageError(
+                f"{option} is of one data set, and these runs are of several: leave it out, or name runs of one."
+            )
 
 
 def report(
@@ -85,6 +113,9 @@ def report(
     What is given here is shown at first. On the page, choose another criterion, rule or baseline, follow an algorithm
     through all figures, sort tables, and save them as CSV or LaTeX.
 
+    Of runs of several data sets it writes summary.html beside the first directory: algorithms × data sets, and the
+    table of each.
+
     Parameters
     ----------
     baseline : ALGORITHM
@@ -92,6 +123,11 @@ def report(
     watch
         While a run goes on, write the page anew as trials finish; it reloads itself.
     """
+    if len(directories) > 1 and not watch and reports.are_several_sets(directories):
+        _refuse_for_summary(figures=figures)
+        sheet = reports.summarize_runs(directories, select, criterion, baseline)
+        typer.echo(reports.write_summary_page(directories, sheet))
+        return
     if watch:
         reports.watch_run(
             directories, lambda results, version: results.report(None, select, criterion, baseline, version), say

@@ -36,10 +36,12 @@ if TYPE_CHECKING:
         pick_styles,
         write_figures,
     )
+    from seqdg.report.page import write_summary_page
     from seqdg.report.published import find_column, load_minutes
     from seqdg.report.results import Results, watch_run
     from seqdg.report.sheet import Sheet
-    from seqdg.report.table import draw_table, render_costs, shorten_names
+    from seqdg.report.summary import are_several_sets, summarize_runs
+    from seqdg.report.table import draw_table, render, render_costs, shorten_names
     from seqdg.report.tracking import Exporter
 
 __getattr__, __dir__ = open_front(__name__)

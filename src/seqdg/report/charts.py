@@ -440,11 +440,12 @@ def draw_domains(sheet: Sheet, looks: Looks) -> Figure:
             value, error = (cell.mean, cell.stderr) if cell else (None, None)
             missing = {"diverged": "diverged", "-": "no value" if cell else "not run"}.get(text, "")
             rows.append(make_row(name, value, *_find_ends(value, error), missing))
-        panels.append(draw_rows(rows, sheet.unit.title, looks, domain))
+        panels.append(draw_rows(rows, sheet.find_unit(domain).title, looks, domain))
     several = any(c.stderr is not None for c in sheet.cells)
     bars = "Bars are one standard error." if several else "One trial each, so there are no error bars."
-    caption = f"{sheet.unit.title} on the held-out domain. {bars} Every panel has its own scale."
-    return Figure("domains", "By held-out domain", panels, caption, looks)
+    what = f"{sheet.unit.title} on the held-out domain." if sheet.row_key == "held_out" else "Averages over domains."
+    title = f"By {sheet.row_title.replace('held out', 'held-out domain')}"
+    return Figure("domains", title, panels, f"{what} {bars} Every panel has its own scale.", looks)
 
 
 def _find_ends(value: float | None, error: float | None) -> tuple[float | None, float | None]:

@@ -7,27 +7,32 @@ import gzip
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from seqdg import results
-from seqdg.base import UsageError, join_names
+from seqdg.base import UsageError, join_names, replace_file
 from seqdg.report import charts
 from seqdg.report.analyses import Section, Table, list_analyzed_algorithms, show_analyses, summarize_learning
 from seqdg.report.published import find_table, set_beside
 from seqdg.report.run_contents import (
     RunContents,
     describe_diverged,
+    describe_draws,
     describe_missing,
     list_commands,
     list_facts,
     list_settings,
+    read_contents,
 )
 from seqdg.report.sheet import DIFFERENCES, PAIRING, Sheet, build_sheet, choose_baseline, list_differences
+from seqdg.report.summary import SummarySheet
 
 DATA_MARK = "@@data@@"  # replaced by what the script reads, when all of it is known
 MOST_BASELINES = 20  # algorithms that can be chosen as the baseline on the page
@@ -102,6 +107,32 @@ def build_page(
     return Page(title, first_parts.lead, first_parts.answers, warnings, sections, styles, first, choices)
 
 
+def build_summary_page(sheet: SummarySheet, commands: Sequence[str]) -> Page:
+    """Build the page of several data sets: their summary, the table of each, and the commands that made them."""
+    looks = charts.make_styles(sheet.columns)
+    figure = charts.draw_domains(sheet, looks)
+    summary = Section("summary", "All data sets", sheet.remarks, (), [figure], [_make_table(sheet, {})])
+    sections = [
+        Section(f"set{i}", name, part.remarks, (), (), [_make_table(part, {})])
+        for i, (name, part) in enumerate(sheet.parts.items())
+    ]
+    made = Section("reproduce", "How to reproduce it", code=commands)
+    title = f"{join_names(list(sheet.parts))}: domain generalization compared"
+    return Page(title, sheet.footnote, (), (), [summary, *sections, made], looks)
+
+
+def write_summary_page(paths: Sequence[Path], sheet: SummarySheet) -> Path:
+    """Write summary.html beside the directory of the first run, and return its path."""
+    commands = []
+    for path in paths:
+        with closing(results.open_run(path)) as run:
+            commands += list_commands(read_contents(run))
+    page = paths[0].resolve().parent / "summary.html"
+    with replace_file(page) as file:
+        file.write(render_page(build_summary_page(sheet, commands)).encode(errors="backslashreplace"))
+    return page
+
+
 class Selections:
     """The selections of a run by rule and criterion, each made once."""
 
@@ -130,7 +161,8 @@ class Selections:
         """Return the table, without tests; what it says of the run itself is found once."""
         run, chosen, unit = self.run, self.select(rule, criterion), results.CRITERIA[criterion]
         if self._sheet is None:
-            self._sheet = build_sheet(run.records, rule, criterion, outcomes=chosen)
+            draws = describe_draws(run.commands)
+            self._sheet = build_sheet(run.records, rule, criterion, outcomes=chosen, draws=draws)
         cells = results.summarize(chosen, unit.factor, unit.higher_is_better)
         beside = criterion == "accuracy" and find_table(run.benchmark, run.records)
         return replace(
@@ -167,14 +199,17 @@ def _show_choices(
 
 
 def _show_results(sheet: Sheet, selections: Selections, looks: charts.Looks) -> Section:
+    table = _make_table(sheet, _list_trials(sheet, selections.select(sheet.select, sheet.criterion)))
+    return Section("results", "Results", sheet.remarks, (), [charts.draw_domains(sheet, looks)], [table],
+                   [_show_criteria(selections, sheet.select)])  # fmt: skip
+
+
+def _make_table(sheet: Sheet, tips: Mapping[tuple[str, int], str]) -> Table:
     rows = []
     for name in sheet.columns:
         values = [sheet.mark(r, name) for r in sheet.rows]
         rows.append((name, [*values, str(max(c.trials for c in sheet.cells if c.algorithm == name))]))
-    tips = _list_trials(sheet, selections.select(sheet.select, sheet.criterion))
-    table = Table(sheet.footnote, ["algorithm", *sheet.rows, "trials"], rows, tips)
-    return Section("results", "Results", sheet.remarks, (), [charts.draw_domains(sheet, looks)], [table],
-                   [_show_criteria(selections, sheet.select)])  # fmt: skip
+    return Table(sheet.footnote, ["algorithm", *sheet.rows, "trials"], rows, tips)
 
 
 def _list_trials(sheet: Sheet, chosen: Sequence[results.Outcome]) -> dict[tuple[str, int], str]:

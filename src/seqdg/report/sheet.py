@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, ClassVar
 
 from seqdg import results
 from seqdg.base import UsageError, count_things, join_names
@@ -45,11 +46,19 @@ class Sheet:
     imports: Sequence[str] = ()  # sentences on trials that another program trained
     reused: str = ""  # whether other seeds reuse what was chosen on the first, as `find_reuse` says
     spread: str = "stderr"  # what ± means, one of `SPREADS`
+    draws: str = ""  # a sentence on where candidates come from
+    row_title: ClassVar[str] = "held out"  # what the rows are, in the head of a table
+    row_key: ClassVar[str] = "held_out"  # and for programs
 
     @property
     def higher(self) -> bool:
         """True where the larger number is the better one."""
         return results.CRITERIA[self.criterion].higher_is_better
+
+    @property
+    def by_algorithm(self) -> bool:
+        """Whether a table is shorter, or easier to read, with a line for each algorithm."""
+        return self.paper is not None or len(self.columns) > len(self.rows)
 
     @cached_property
     def unit(self) -> results.Unit:
@@ -78,22 +87,25 @@ class Sheet:
         """The distinct means of each row as printed, best first."""
         ranking = {}
         for row in self.rows:
-            means = {self.round(c.mean) for c in self.cells if c.held_out == row and c.mean is not None}
-            ranking[row] = sorted(means, reverse=self.higher)
+            unit = self.find_unit(row)
+            means = {round(c.mean, unit.digits) for c in self.cells if c.held_out == row and c.mean is not None}
+            ranking[row] = sorted(means, reverse=unit.higher_is_better)
         return ranking
 
-    def round(self, value: float) -> float:
-        """Return the value as it is printed."""
-        return round(value, self.unit.digits)
+    def find_unit(self, row: str) -> results.Unit:
+        """Return the unit in which the cells of a row are printed."""
+        return self.unit
 
     def rank(self, row: str, column: str) -> int | None:
         """Return 0 for the best of its row, 1 for the second, ..."""
         cell = self.cell(row, column)
-        return None if cell is None or cell.mean is None else self.ranking[row].index(self.round(cell.mean))
+        if cell is None or cell.mean is None:
+            return None
+        return self.ranking[row].index(round(cell.mean, self.find_unit(row).digits))
 
     def value(self, row: str, column: str, plus_minus: str = "±") -> str:
         """Format a cell as in `57.5 ± 0.5`."""
-        return results.format_cell(self.cell(row, column), self.unit.digits, plus_minus)
+        return results.format_cell(self.cell(row, column), self.find_unit(row).digits, plus_minus)
 
     def mark(self, row: str, column: str) -> str:
         """Format a cell, with a star in front of the best of its row."""
@@ -109,6 +121,15 @@ class Sheet:
         return (
             f"{self.paper.source}: {self.paper.columns[column]}" if self.paper and column in self.paper.columns else ""
         )
+
+    def describe_cell(self, cell: results.Cell) -> dict[str, Any]:
+        """Return what programs are told of a cell beside its numbers."""
+        entry: dict[str, Any] = {"select": self.select}
+        if self.spread != "stderr":
+            entry["spread"] = self.spread
+        if self.searched and cell.algorithm in self.candidates:
+            entry["candidates"] = self.candidates[cell.algorithm][1]
+        return entry
 
     @property
     def departures(self) -> Sequence[tuple[str, str, str]]:
@@ -138,6 +159,7 @@ class Sheet:
         """Sentences about the cells."""
         remarks = [*self.versions, *self.imports]
         remarks += [_describe_choice(self.candidates, self.select, self.reused)] if self.searched else []
+        remarks += [self.draws] if self.searched and self.draws else []
         remarks += [
             f"This run mixes trainings of {name} {' and '.join(values)}." for name, values in self.mixed.items()
         ]
@@ -182,12 +204,14 @@ def build_sheet(
     benchmark: str = "",
     outcomes: Sequence[results.Outcome] | None = None,
     spread: str = "stderr",
+    draws: str = "",
 ) -> Sheet:
     """Build the table of some records.
 
     baseline: the algorithm that the others are tested against.   against: whose published numbers are
         set beside these, one of `published.PUBLISHED`.
     outcomes: what this rule and criterion select, where that is known already.   spread: what ± means.
+    draws: a sentence on where candidates come from.
     """
     chosen = results.select_outcomes(records, select, criterion) if outcomes is None else outcomes
     if not chosen:
@@ -213,6 +237,7 @@ def build_sheet(
         imports=results.describe_imports(records),
         reused=results.find_reuse(records, chosen),
         spread=spread,
+        draws=draws,
     )
 
 

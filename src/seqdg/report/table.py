@@ -16,6 +16,7 @@ from seqdg.report.sheet import DIFFERENCES, PAIRING, Sheet, list_differences
 from seqdg.results import AVERAGE, DONE, FAILED, PairedDifference, Record, Unit, describe_difference
 
 LONGEST = 28  # name in a terminal
+ON_A_PAGE, TURNED = 72, 130  # letters of a line of LaTeX that fit as they are, and with narrower ones
 PAIRED = ("baseline", "pairs", "difference", "low", "high", "p", "p_holm", "better_on", "domains", "verdict")
 
 
@@ -99,7 +100,7 @@ def _arrange(
     name: Callable[[str], str],
     label: Callable[[str], str],
     by_algorithm: bool = True,
-    corner: tuple[str, str] = ("algorithm", "held out"),
+    corner: tuple[str, str] = ("", ""),
     padding: str = "",
 ) -> list[list[str]]:
     """Return the names of the held-out domains, then a line for each algorithm, and one for what is published of it; or
@@ -108,6 +109,7 @@ def _arrange(
     value: formats the cell of a row and a column of the sheet.   name, label: format names, and those of what is
         published.   padding: stands behind each published number.
     """
+    corner = corner if corner[0] else ("algorithm", sheet.row_title)
     lines = [[corner[not by_algorithm], *map(name, sheet.rows)]]
     for c in sheet.columns:
         lines.append([name(c), *(value(r, c) for r in sheet.rows)])
@@ -127,7 +129,7 @@ def _format_text(sheet: Sheet) -> str:
         lambda r, c: sheet.value(r, c) + ("*" if sheet.rank(r, c) == 0 else " "),
         names.__getitem__,
         label=lambda text: f"  {text}",
-        by_algorithm=sheet.paper is not None or len(sheet.columns) > len(sheet.rows),
+        by_algorithm=sheet.by_algorithm,
         padding=" ",  # below the star of the best
     )
     notes = [f"{sheet.footnote} * best", *map(join_lines, sheet.notes)]
@@ -171,7 +173,7 @@ def _format_markdown(sheet: Sheet) -> str:
         lambda r, c: f"**{sheet.value(r, c)}**" if sheet.rank(r, c) == 0 else sheet.value(r, c),
         escape_markdown,
         label=str,
-        by_algorithm=False,
+        by_algorithm=sheet.row_key != "held_out",
     )
     notes = [f"{_escape_prose(note)}  " for note in (sheet.footnote, *sheet.notes)]
     rule = "|---" + "|---:" * (len(head) - 1) + "|"
@@ -200,17 +202,17 @@ _ENTITIES = {"<": "&lt;", ">": "&gt;"}
 
 # If a document has begun, the table is a part of it; otherwise it is a document by itself.
 OPENING = r"""\expandafter\ifx\csname @nodocument\endcsname\relax \def\tableend{}\else
-\documentclass{article}\usepackage{booktabs}\begin{document}\def\tableend{\end{document}}\fi"""
+\documentclass{article}\usepackage{booktabs,graphicx}\begin{document}\def\tableend{\end{document}}\fi"""
 
 
 def _format_latex(sheet: Sheet) -> str:
-    """Return the table, which compiles by itself and inside a document that loads booktabs."""
+    """Return the table, which compiles by itself and inside a document that loads booktabs and graphicx."""
     departures = (" | ".join(row) for row in sheet.departures)
     comments = [
         sheet.footnote,
         *sheet.notes,
         *departures,
-        "Compiles by itself, or with \\input where booktabs is loaded.",
+        "Compiles by itself, or with \\input where booktabs and graphicx are loaded.",
     ]
     lines = [f"% {_to_ascii(note)}" for note in comments] + [OPENING]
     head, *rows = _arrange(
@@ -218,13 +220,29 @@ def _format_latex(sheet: Sheet) -> str:
         lambda r, c: _format_latex_value(sheet, r, c),
         escape_latex,
         label=lambda text: rf"\quad\textit{{{escape_latex(text)}}}",
-        by_algorithm=sheet.paper is not None,
+        by_algorithm=sheet.by_algorithm,
         corner=("Algorithm", "Unseen"),
     )
-    lines += _draw_tabular([head[0], *(rf"\textbf{{{name}}}" for name in head[1:])], rows)
+    drawn = _draw_tabular([head[0], *(rf"\textbf{{{name}}}" for name in head[1:])], rows)
+    lines += _fit(drawn, _measure_width(sheet))
     if sheet.paired:
         lines += ["", r"\par\bigskip", *_draw_latex_differences(sheet)]
     return "\n".join([*lines, r"\tableend"]) + "\n"
+
+
+def _measure_width(sheet: Sheet) -> int:
+    """Return how many letters stand side by side in the widest line of the table."""
+    lines = _arrange(sheet, sheet.value, join_lines, label=str, by_algorithm=sheet.by_algorithm)
+    return sum(max(len(cell) for cell in column) + 2 for column in zip(*lines, strict=True))
+
+
+def _fit(tabular: Sequence[str], letters: int) -> list[str]:
+    """Return the table as it fits on a page: as it is, narrowed to its text, or turned by a right angle."""
+    if letters <= ON_A_PAGE:
+        return list(tabular)
+    if letters <= TURNED:
+        return [r"\noindent\resizebox{\textwidth}{!}{%", *tabular, "}"]
+    return [r"\noindent\rotatebox{90}{\resizebox{0.9\textheight}{!}{%", *tabular, "}}"]
 
 
 def _draw_tabular(head: Sequence[str], rows: Sequence[Sequence[str]], columns: str = "") -> list[str]:
@@ -281,12 +299,9 @@ def _list_entries(sheet: Sheet) -> list[dict[str, object]]:
     tests = {x.algorithm: {**asdict(x), "verdict": x.verdict} for x in sheet.paired}
     entries = []
     for cell in sheet.cells:
-        entry = {name: getattr(cell, name) for name in ("algorithm", "held_out", "mean", "stderr", "trials")}
-        entry["select"] = sheet.select
-        if sheet.spread != "stderr":
-            entry["spread"] = sheet.spread
-        if sheet.searched:
-            entry["candidates"] = sheet.candidates[cell.algorithm][1]
+        entry: dict[str, object] = {"algorithm": cell.algorithm, sheet.row_key: cell.held_out}
+        entry |= {name: getattr(cell, name) for name in ("mean", "stderr", "trials")}
+        entry |= sheet.describe_cell(cell)
         if cell.diverged:
             entry["diverged"] = cell.diverged
         if sheet.paper:
@@ -302,12 +317,13 @@ def _format_json(sheet: Sheet) -> str:
 
 
 def _format_csv(sheet: Sheet) -> str:
-    names = ["algorithm", "held_out", "mean", "stderr", "trials", "diverged", "select"]
-    names += ["candidates"] if sheet.searched else []
+    entries = _list_entries(sheet)
+    names = ["algorithm", sheet.row_key, "mean", "stderr", "trials", "diverged"]
+    names += [name for name in ("criterion", "select", "candidates") if any(name in entry for entry in entries)]
     names += [sheet.paper.source.lower()] if sheet.paper else []
     names += PAIRED if sheet.paired else ()
     rows = []
-    for entry in _list_entries(sheet):
+    for entry in entries:
         against = entry.pop("against", {})
         rows.append({"diverged": 0, **entry, **(against if isinstance(against, dict) else {})})
     return _write_csv(names, rows)
