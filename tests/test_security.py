@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 import safetensors.numpy
 import torch
@@ -24,6 +25,7 @@ from command import Done
 from command import seqdg as run
 from seqdg.base import UsageError, trust_only
 from seqdg.bench.learners.estimators import read_skops, write_skops
+from seqdg.data import FrozenBackbone
 from seqdg.estimator import model as models
 from seqdg.nets import weights
 from seqdg.results import Store
@@ -229,6 +231,61 @@ def test_a_model_runs_no_code_that_it_names(hospitals_model):
             assert not Path("sprung").exists(), name
 
 
+def name_net(path: Path, name: str) -> None:
+    text = {**json.loads((path / "model.json").read_text()), "net": {"name": name}}
+    (path / "model.json").write_text(json.dumps({**text, "sha256": models._hash(text)}))
+
+
+@pytest.mark.parametrize("name", ["./mine.py:build", "mine:build"])
+def test_the_function_of_a_net_that_a_model_names_is_not_run(hospitals_model, name, monkeypatch):
+    name_net(hospitals_model, name)
+    sentence = f"add --trust {name.partition(':')[0]} "
+    predict = ["predict", "model", "rows.csv", "--out", "p.csv"]
+    for words in (predict, ["show", "model"], ["export", "model", "--out", "m.onnx"]):
+        assert sentence in run(*words).stderr
+    with pytest.raises(UsageError, match=sentence):
+        seqdg.DomainClassifier.load("model")
+    assert not Path("sprung").exists()
+
+
+def test_a_model_of_a_net_of_the_users_own_predicts_where_the_file_is_trusted():
+    Path("net.py").write_text(
+        "from torch import nn\n\n\ndef build(shape, classes):\n    return nn.Linear(shape[0], classes)\n"
+    )
+    words = ["fit", "rows.csv", "--label", "label", "--domain", "domain", "--algorithm", "agg", "--steps", 2]
+    done = run(*words, "--net", "./net.py:build", "--members", 1, "--device", "cpu", "--no-estimate", "--out", "model")
+    assert done.returncode == 0, done.stderr
+    assert run("predict", "model", "rows.csv", "--out", "p.csv", "--trust", "./net.py").returncode == 0
+    rows = pandas.read_csv("rows.csv")[["words", "x"]]
+    trusted = seqdg.DomainClassifier.load("model", trust=["./net.py"]).predict(rows)
+    assert pandas.read_csv("p.csv").iloc[:, 0].tolist() == trusted.tolist()
+
+
+def test_a_folder_of_a_backbone_that_brings_code_of_its_own_is_refused_and_nobody_is_asked(monkeypatch):
+    """Without our saying no, transformers asks on standard input, and a script's answer may be read as a yes."""
+    pytest.importorskip("transformers")
+    code = "from pathlib import Path\nPath('sprung').touch()\nfrom transformers import PretrainedConfig\n\n\n"
+    Path("theirs").mkdir()
+    Path("theirs/code.py").write_text(f"{code}class Its(PretrainedConfig):\n    model_type = 'its'\n")
+    about = {"model_type": "its", "auto_map": {"AutoConfig": "code.Its"}}
+    Path("theirs/config.json").write_text(json.dumps(about))
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\ny\n"))
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    with pytest.raises(UsageError, match=r"theirs.config\.json .*it needs code of its own, which is never run"):
+        FrozenBackbone("hf:./theirs")
+    assert not Path("sprung").exists()
+
+
+def test_a_backbone_that_no_memory_holds_is_refused_before_it_is_built():
+    pytest.importorskip("transformers")
+    Path("theirs").mkdir()
+    about = {"model_type": "vit", "hidden_size": 10**6, "num_attention_heads": 1, "intermediate_size": 10**6}
+    Path("theirs/config.json").write_text(json.dumps(about))
+    Path("theirs/model.safetensors").touch()
+    with pytest.raises(UsageError, match=r"needs at least [\d.,]+ GiB of memory"):
+        _ = FrozenBackbone("hf:./theirs").module
+
+
 @pytest.fixture
 def hospitals_model():
     words = ["fit", "rows.csv", "--label", "label", "--domain", "domain", "--algorithm", "agg", "--steps", 2]
@@ -296,7 +353,7 @@ def test_the_code_reads_no_pickle():
             )
             bad = bad or (name == "torch.load" and given.get("weights_only") != "True")
             bad = bad or (name == "np.load" and given.get("allow_pickle", "False") != "False")
-            bad = bad or given.get("shell") == "True" or "trust_remote_code" in given
+            bad = bad or given.get("shell") == "True" or given.get("trust_remote_code", "False") != "False"
             wrong += [f"{path.name}:{node.lineno} {name}"] if bad else []
     assert not wrong
 

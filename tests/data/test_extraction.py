@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import zipfile
 from pathlib import Path
@@ -16,6 +17,7 @@ import seqdg as package
 from command import seqdg
 from packages import make_text_encoder, need, save
 from seqdg import UsageError
+from seqdg.base import save_sealed
 from seqdg.bench import load_benchmark
 from seqdg.data import DataSpec, Features, FrozenBackbone, extract_features, load_dataset
 from seqdg.data.features import extraction
@@ -232,6 +234,46 @@ def test_a_file_that_is_damaged_or_holds_something_else(pictures, tmp_path):
             Features.load(tmp_path / name)
     with pytest.raises(UsageError, match=r"kept in a \.safetensors file"):
         features.save(tmp_path / "f.npz")
+
+
+WRONG = {
+    "a label that no name has": ({"y": torch.full((6,), 2)}, {}),
+    "a label below the first, which numpy takes from the end": ({"y": torch.arange(6) % 2 - 1}, {}),
+    "labels of too few rows": ({"y": torch.zeros(5, dtype=torch.long)}, {}),
+    "labels that say yes and no": ({"y": torch.arange(6) > 2}, {}),
+    "domains that are fractions": ({"domain": torch.rand(6)}, {}),
+    "one feature without an axis": ({"x": torch.rand(6)}, {}),
+    "no feature": ({"x": torch.rand(6, 0)}, {}),
+    "complex features": ({"x": torch.rand(6, 2).to(torch.complex64)}, {}),
+    "a split of too few rows": ({"validation": torch.ones(5, dtype=torch.bool)}, {}),
+    "a split that is a number": ({"validation": torch.ones(6, dtype=torch.long)}, {}),
+    "names that are numbers": ({}, {"y": [1, 2]}),
+    "no names": ({}, {"domain": None}),
+    "a name twice": ({}, {"y": ["cat", "cat"]}),
+    "files of other rows": ({}, {"paths": ["one.png"]}),
+    "no backbone": ({}, {"backbone": [1]}),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_file_of_features_whose_parts_do_not_fit_together_is_refused(name, tmp_path):
+    """Somebody else's: its seal is right, or it has none."""
+    tensors, about = WRONG[name]
+    parts = {"x": torch.rand(6, 2), "y": torch.arange(6) % 2, "domain": torch.arange(6) % 3, **tensors}
+    text = {"backbone": "mine", "weights_sha256": "", "y": ["cat", "dog"], "domain": ["a", "b", "c"], **about}
+    head = {"format": "seqdg-features", "version": "1", "about": json.dumps(text)}
+    (tmp_path / "f.safetensors").write_bytes(save_sealed(parts, head))
+    for read in (Features.load, lambda path: load_dataset(DataSpec("f", (path.name,), format="features"), tmp_path)):
+        with pytest.raises(UsageError, match=r"f\.safetensors holds no features that seqdg wrote \(.+\): make it with"):
+            read(tmp_path / "f.safetensors")
+
+
+@pytest.mark.parametrize("head", [{}, {"version": "2"}, {"about": "[" * 100_000}, {"about": "null"}])
+def test_a_file_of_features_without_its_description_is_refused(head, tmp_path):
+    text = {"format": "seqdg-features", "about": "{}", **head}
+    (tmp_path / "f.safetensors").write_bytes(save_sealed({"x": torch.rand(6, 2)}, text))
+    with pytest.raises(UsageError, match=r"f\.safetensors holds no features that seqdg wrote \(.+\): make it with"):
+        Features.load(tmp_path / "f.safetensors")
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,8 @@ encoding : NAME
 as_json
     Print JSON, for programs.
 trust : A,B
-    Files and modules whose code may run because a file that is read names them: a benchmark's, a study's or a run's.
+    Files and modules whose code may run because a file that is read names them: a benchmark's, a study's, a run's or a
+    model's.
     Those that you name in another option need not be here.
 force
     Replace what lies at --out already.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -161,8 +161,14 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         write_model(self.model_, Path(path))
 
     @classmethod
-    def load(cls: type[Kind], path: str | Path, net: nn.Module | None = None, device: str = "auto") -> Kind:
-        """Read a model that `save` or `seqdg fit` wrote. Nothing in the directory is executed.
+    def load(
+        cls: type[Kind],
+        path: str | Path,
+        net: nn.Module | None = None,
+        device: str = "auto",
+        trust: Sequence[str] = (),
+    ) -> Kind:
+        """Read a model that `save` or `seqdg fit` wrote. Nothing that it names is executed but what you trust.
 
         Parameters
         ----------
@@ -172,13 +178,15 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
             Your own module, if the model was trained with one. Its weights are replaced.
         device : str, default 'auto'
             'auto', 'cpu' or 'cuda'.
+        trust : sequence of str
+            Files of code that the model may name: of the function that builds its network, such as ['./mine.py'].
 
         Returns
         -------
         estimator
             A fitted estimator with the parameters of the one that was saved.
         """
-        model = read_model(Path(path), net, choose_device(device))
+        model = read_model(Path(path), net, choose_device(device), trust)
         if model.is_regression != cls.is_regressor:
             what, right = ("numbers", "DomainRegressor") if model.is_regression else ("classes", "DomainClassifier")
             raise UsageError(f"The model in {path} predicts {what}: load it with {right}.load.")

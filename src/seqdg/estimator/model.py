@@ -15,7 +15,7 @@ import json
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from importlib.resources import files
@@ -32,7 +32,7 @@ from sklearn.base import clone
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from seqdg.base import Params, UsageError, refuse_broken, replace_folder, tree, under_prefix, with_prefix
+from seqdg.base import Params, UsageError, refuse_broken, replace_folder, tree, trust_only, under_prefix, with_prefix
 from seqdg.bench import (
     BYTES,
     ArrayLearner,
@@ -50,7 +50,7 @@ from seqdg.core import build as build_algorithm
 from seqdg.estimator.model_inputs import TOGETHER, Input, RawTableInput, TableInput, rebuild_input
 from seqdg.estimator.recipe import Member, read_settings
 from seqdg.estimator.weighting import calibrate
-from seqdg.nets import Net, NetSpec, build_net, weights
+from seqdg.nets import Net, NetSpec, build_net, is_own_net, weights
 from seqdg.results import CRITERIA, find_unit
 from seqdg.training import NumberLoss, count_filled, fill_cyclically, pool_outputs, shuffle_order
 
@@ -343,37 +343,45 @@ def _check_hash(path: Path, saved: Any, digest: str) -> None:
         raise UsageError(f"{path} was changed after the model was saved: its hash does not match. Copy it again.")
 
 
-def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu") -> Model:
-    """Read a model. net: the user's own module, where the model was trained with one."""
+def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu", trust: Sequence[str] = ()) -> Model:
+    """Read a model, and let it predict something: whoever made it, its parts fit together.
+
+    net: the user's own module, where the model was trained with one.   trust: files of code that it may name.
+    """
     text = read_description(path)
-    if ENSEMBLE in text:
-        return _read_ensemble(path, text, net, device)
+    with refuse_broken(f"{path / TEXT} does not describe a model of seqdg"), trust_only((), trust):
+        model = _read_ensemble(path, text, net, device) if ENSEMBLE in text else _read_one(path, text, net, device)
+        rows = torch.zeros(max(1, model.least), *model.input.shape, dtype=model.input.dtype)
+        if model.predict_rows(rows).shape != (len(rows), model.outputs):
+            raise ValueError(f"it does not predict {model.outputs} numbers for a row")
+        return model
+
+
+def _read_one(path: Path, text: Mapping[str, Any], net: nn.Module | None, device: str) -> Model:
     tensors, digest = weights.read_weights(path / WEIGHTS)
     _check_hash(path / WEIGHTS, text.get("weights_sha256"), digest)
-    with refuse_broken(f"{path / TEXT} does not describe a model of seqdg"):
-        return _rebuild(path, text, tensors, net, device)
+    return _rebuild(path, text, tensors, net, device)
 
 
 def _read_ensemble(path: Path, text: Mapping[str, Any], net: nn.Module | None, device: str) -> EnsembleModel:
     """Read every member of an ensemble, each of which must be the one that was saved."""
     members: list[tuple[Model, Member]] = []
-    with refuse_broken(f"{path / TEXT} does not describe a model of seqdg"):
-        for about in text[ENSEMBLE]:
-            place = path / about["directory"]
-            if place.parent != path / MEMBERS or not place.is_dir():
-                raise UsageError(f"{path} has no {about['directory']}: it is not all of the model. Copy it again.")
-            _check_hash(place / TEXT, about["sha256"], read_description(place)["sha256"])
-            model = read_model(place, net, device)
-            members.append((model, make_member(model, about["weight"], about["temperature"])))
-        first = members[0][0]
-        return EnsembleModel(
-            members=tuple(members),
-            input=share_input(first.input),
-            name=text["algorithm"],
-            classes=first.classes,
-            facts=text["facts"],
-            device=device,
-        )
+    for about in text[ENSEMBLE]:
+        place = path / about["directory"]
+        if place.parent != path / MEMBERS or not place.is_dir():
+            raise UsageError(f"{path} has no {about['directory']}: it is not all of the model. Copy it again.")
+        _check_hash(place / TEXT, about["sha256"], read_description(place)["sha256"])
+        model = read_model(place, net, device)
+        members.append((model, make_member(model, about["weight"], about["temperature"])))
+    first = members[0][0]
+    return EnsembleModel(
+        members=tuple(members),
+        input=share_input(first.input),
+        name=text["algorithm"],
+        classes=first.classes,
+        facts=text["facts"],
+        device=device,
+    )
 
 
 def make_member(model: Model, weight: float, temperature: float) -> Member:
@@ -398,7 +406,7 @@ def _rebuild(
     if "learner" in text:
         return ArrayModel(predict=_unpack(text, under_prefix(tensors, "array.")), **shared)
     spec = None if text["net"] is None else NetSpec(**text["net"])
-    if spec is not None:
+    if spec is not None and (net is None or not is_own_net(spec.name)):
         bare = replace(spec, pretrained=False, weights=None)
         module = build_net(bare, shared["input"].shape, len(shared["classes"]) or 1, torch.Generator()).module
     elif net is not None:
@@ -421,7 +429,7 @@ def _rebuild(
         target=tuple(text["target"]),
         **shared,
     )
-    if spec is None:
+    if net is not None:
         _check_net(model)
     return model
 

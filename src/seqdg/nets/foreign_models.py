@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqdg.base import UsageError, refuse_broken, state_reason
+from seqdg.base import UsageError, check_memory, refuse_broken, state_reason
 from seqdg.nets import hub
 from seqdg.nets.description import IMAGENET, TEXTS, Backbone, Normalization, Shape
 from seqdg.nets.weights import read_weights, refuse_other_names
@@ -32,6 +32,8 @@ LONGEST = 256  # tokens of a text
 CONFIG, PREPROCESSOR, POOLING = "config.json", "preprocessor_config.json", "1_Pooling/config.json"
 TOKENIZER = "tokenizer.json"
 _OPERATORS: list[Any] = []  # torch forgets them with the object
+# A folder may bring code of its own, which transformers else asks the user to run, on standard input.
+_LOCAL: Mapping[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 
 def _import(package: str, needed_for: str, cure: str) -> Any:
@@ -289,8 +291,20 @@ def _hide_progress() -> Iterator[None]:
 def _read_config(folder: Path) -> Any:
     from transformers import AutoConfig
 
-    with refuse_broken(f"{folder / CONFIG} describes no model that transformers can build"), _keep_quiet():
-        return AutoConfig.from_pretrained(folder, local_files_only=True)
+    with refuse_broken(f"{folder / CONFIG} describes no model that transformers can build"), _running_no_code():
+        return AutoConfig.from_pretrained(folder, **_LOCAL)
+
+
+@contextmanager
+def _running_no_code() -> Iterator[None]:
+    """Read what a folder holds. That no code in it is run is our choice, and an option of transformers."""
+    try:
+        with _keep_quiet():
+            yield
+    except Exception as error:
+        if "trust_remote_code" in str(error):
+            raise ValueError("it needs code of its own, which is never run") from error
+        raise
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -356,15 +370,25 @@ def _make_hf(folder: Path, shape: Shape, classes: int, dropout: float) -> nn.Mod
 
 
 def _build_hf(config: Any, **settings: Any) -> nn.Module:
-    """Build the model without a pooler that is trained for another end, where it has one."""
+    """Build the model without a pooler that is trained for another end, where it has one.
+
+    First without memory for its weights: a small file may describe a model that no machine holds.
+    """
     from transformers import AutoModel
 
-    with _keep_quiet():
-        try:
-            module: nn.Module = AutoModel.from_config(config, add_pooling_layer=False)
-        except TypeError:
-            module = AutoModel.from_config(config)
-    return module.eval()
+    def build(**settings: Any) -> nn.Module:
+        module: nn.Module = AutoModel.from_config(config, trust_remote_code=False, **settings)
+        return module
+
+    broken = refuse_broken(f"transformers cannot build what {CONFIG} describes")
+    with broken, _keep_quiet():
+        with torch.device("meta"):
+            try:
+                bare, settings = build(add_pooling_layer=False), {"add_pooling_layer": False}
+            except TypeError:
+                bare, settings = build(), {}
+        check_memory(sum(t.numel() * t.element_size() for t in bare.state_dict().values()), f"What {CONFIG} describes")
+        return build(**settings).eval()
 
 
 def _measure_width(body: nn.Module, shape: Shape, name: str) -> int:
@@ -423,8 +447,8 @@ def load_tokenizer(backbone: Backbone) -> Any:
         f"{backbone.name} has no tokenizer that transformers can read",
         f": put its {TOKENIZER} beside {CONFIG}.",
     )
-    with refuse_broken(start, end), _keep_quiet():
-        tokenizer = AutoTokenizer.from_pretrained(backbone.folder, local_files_only=True)
+    with refuse_broken(start, end), _running_no_code():
+        tokenizer = AutoTokenizer.from_pretrained(backbone.folder, **_LOCAL)
     longest = min(LONGEST, getattr(_read_config(backbone.folder), "max_position_embeddings", LONGEST))
     padding = _find_padding(_read_config(backbone.folder))
 

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
 import safetensors.numpy
 import torch
 from numpy.typing import NDArray
 
-from seqdg.base import UsageError, check_memory, has_broken_seal, replace_file, save_sealed
+from seqdg.base import UsageError, check_memory, has_broken_seal, refuse_broken, replace_file, save_sealed
 from seqdg.data.columns import to_word
 from seqdg.data.domain_rows import Matrix
 
 SUFFIX = ".safetensors"
 FORMAT, VERSION = "seqdg-features", "1"
+NAMED = "y", "domain"  # tensors of positions in lists of names
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ class Features:
             raise UsageError(f"Features are kept in a {SUFFIX} file, and {path.name} is none by its name.")
         tensors: dict[str, NDArray[Any]] = {"x": self.x}
         about: dict[str, Any] = {**self.about, "paths": list(self.paths)}
-        for name, values in (("y", self.y), ("domain", self.domains)):
+        for name, values in zip(NAMED, (self.y, self.domains), strict=True):
             if values is not None:
                 words = [to_word(value) for value in values.tolist()]
                 names = list(self.classes) if name == "y" and self.classes else sorted(set(words))
@@ -126,27 +126,50 @@ class Features:
             raise UsageError(f"The features {path} cannot be read ({error.strerror}). Check the path.") from None
         if has_broken_seal(content):
             raise UsageError(f"{path} is damaged: its bytes have changed since it was written. Make or copy it again.")
-        try:
-            length = int.from_bytes(content[:8], "little")
-            text = json.loads(content[8 : 8 + length])["__metadata__"]
-            arrays = safetensors.numpy.load(content)
-            about = json.loads(text["about"]) if text["format"] == FORMAT else {}
-        except (safetensors.SafetensorError, ValueError, KeyError, TypeError, OverflowError):
-            about = {}
-        if not isinstance(about, dict) or "backbone" not in about or "x" not in arrays:
-            raise UsageError(f"{path} holds no features that seqdg wrote: make it with `seqdg features`.")
-        if text["version"] != VERSION:
-            raise UsageError(f"{path} was written by another version of seqdg: make it again with `seqdg features`.")
-        classes, names = (tuple(about.pop(name, ())) for name in ("y", "domain"))
-        return cls(
-            arrays["x"],
-            y=np.array(classes, dtype=object)[arrays["y"]].astype(str) if "y" in arrays else None,
-            domains=np.array(names, dtype=object)[arrays["domain"]].astype(str) if "domain" in arrays else None,
-            paths=tuple(about.pop("paths")),
-            classes=classes,
-            validation=arrays.get("validation"),
-            about=about,
-        )
+        with refuse_broken(f"{path} holds no features that seqdg wrote", ": make it with `seqdg features`."):
+            return _parse(content)
+
+
+def _parse(content: bytes) -> Features:
+    """Make features of the content of a file; raise whatever it is where it is none that `save` wrote."""
+    text = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+    if text["format"] != FORMAT:
+        raise ValueError("it is of another program")
+    if text["version"] != VERSION:
+        raise ValueError("it was written by another version of seqdg")
+    arrays, about = safetensors.numpy.load(content), json.loads(text["about"])
+    x, validation = arrays["x"], arrays.get("validation")
+    if x.ndim != 2 or not x.size or x.dtype.kind not in "fiu":
+        raise ValueError(f"x is {x.dtype} of shape {list(x.shape)}, and not a number for each row and feature")
+    if validation is not None and (validation.shape != x.shape[:1] or validation.dtype != bool):
+        raise ValueError("validation is not a yes or no for each row")
+    paths = _take_names(about, "paths")
+    if len(paths) not in (0, len(x)):
+        raise ValueError(f"it names {len(paths)} files of {len(x)} rows")
+    classes, domains = (_take_names(about, name) for name in NAMED)
+    y, domain = (_spell(arrays, *pair, len(x)) for pair in zip(NAMED, (classes, domains), strict=True))
+    if not all(isinstance(about[name], str) for name in ("backbone", "weights_sha256")):
+        raise ValueError("it names no backbone")
+    x = x.astype(np.float32, copy=False)
+    return Features(x, y=y, domains=domain, paths=paths, classes=classes, validation=validation, about=about)
+
+
+def _take_names(about: dict[str, Any], key: str) -> tuple[str, ...]:
+    names = about.pop(key, [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{key} is no list of names")
+    return tuple(names)
+
+
+def _spell(arrays: Mapping[str, Matrix], key: str, names: tuple[str, ...], rows: int) -> NDArray[Any] | None:
+    """Return the name of each row's label or domain, of which the file has the positions; None: it has none."""
+    if key not in arrays:
+        return None
+    index, count = arrays[key], len(set(names))
+    if index.shape != (rows,) or index.dtype.kind not in "iu" or not 0 <= index.min() <= index.max() < count:
+        raise ValueError(f"{key} is not one of {count} names for each row")
+    words: NDArray[Any] = np.array(names, dtype=object)[index].astype(str)
+    return words
 
 
 def name_columns(width: int) -> tuple[str, ...]:
