@@ -12,6 +12,7 @@ from torch import nn
 import seqdg
 from command import seqdg as command
 from seqdg.estimator.onnx_export import describe_signature, export_onnx, make_feed
+from seqdg.estimator.recipe import Member, WeightedEnsemble
 from toys import mark_all
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -120,3 +121,29 @@ def test_numbers_that_stand_for_a_gap_do_so_in_the_file_too(algorithm, tmp_path)
     numbers = np.concatenate([x[["age", "marker"]].to_numpy(), date], axis=1)
     (found,) = session(tmp_path / "m.onnx").run(["probabilities"], {"numbers": numbers})
     np.testing.assert_allclose(found, model.predict_proba(x), atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [seqdg.DomainClassifier, seqdg.DomainRegressor])
+def test_an_ensemble_is_one_graph_of_all_its_members(kind, hospitals, tmp_path):
+    x, y, domains = hospitals
+    linear = "logistic" if kind is seqdg.DomainClassifier else "ridge"
+    names = (linear, "hist-gradient-boosting", "random-forest", "svc", "knn", "agg")
+    weights, temperatures = (0.3, 0.2, 0.1, 0.1, 0.1, 0.2), (0.8, 2.0, 1.3, 1.0, 0.9, 1.1)
+    members = tuple(Member(*its) for its in zip(names, weights, temperatures, strict=True))
+    target = y if kind is seqdg.DomainClassifier else 100 + 3 * (y == "ill") + x["visits"].to_numpy()
+    model = kind(WeightedEnsemble(members), steps=20, members=2, device="cpu").fit(x, target, domains=domains)
+    assert export_onnx(model.model_, tmp_path / "m.onnx") <= 1e-5
+    own = model.predict_proba(x) if kind is seqdg.DomainClassifier else model.predict(x)
+    told = session(tmp_path / "m.onnx").run(None, make_feed(model.model_, x))[-1]
+    np.testing.assert_allclose(told, own, rtol=1e-5, atol=1e-5)
+
+
+def test_an_ensemble_with_a_member_that_is_no_graph_is_refused_with_its_name(hospitals, tmp_path):
+    pytest.importorskip("lightgbm")
+    x, y, domains = hospitals
+    members = (Member("logistic", 0.5), Member("lightgbm", 0.5, settings={"rounds": 3}))
+    model = seqdg.DomainClassifier(WeightedEnsemble(members)).fit(x, y, domains=domains)
+    with pytest.raises(seqdg.UsageError, match=r"one graph of all its members\. lightgbm trains no .*--single"):
+        export_onnx(model.model_, tmp_path / "m.onnx")
+    assert not (tmp_path / "m.onnx").exists()

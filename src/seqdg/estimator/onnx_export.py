@@ -7,7 +7,8 @@ strings, empty if a category is missing. The columns' order is in the file's met
 
 torch traces preprocessing and neural network; skl2onnx converts an estimator of scikit-learn, in double precision if it
 can. Histogram gradient boosting is written here, because skl2onnx fails on it: its trees compare in single precision,
-which the training rows had, so every threshold is rounded down.
+which the training rows had, so every threshold is rounded down. An ensemble is the graphs of all its members side by
+side, and their weighted mean.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ from torch import Tensor, nn
 from seqdg.base import UsageError, list_some, private, refuse_broken, state_reason
 from seqdg.bench import FittedEstimator
 from seqdg.data import Frame, Scaling, find_missing_numbers, make_frame
-from seqdg.estimator.model import ArrayModel, Model, NetModel
+from seqdg.estimator.model import ArrayModel, EnsembleModel, Model, NetModel
 from seqdg.estimator.model_inputs import ImageInput, TableInput
+from seqdg.estimator.weighting import FLOOR
 from seqdg.training import pool_outputs
 
 TOLERANCE = 1e-5
@@ -128,28 +130,49 @@ def export_onnx(model: Model, path: Path) -> float:
             f"{model.name} predicts {many} rows of one domain at once (it is transductive), and an "
             "ONNX file predicts row by row. Keep the model as seqdg writes it, or choose another algorithm."
         )
-    if isinstance(model, ArrayModel) and not isinstance(model.predict, FittedEstimator):
-        raise UsageError(
-            f"{model.name} trains no neural network, and only networks and scikit-learn's own models are exported to "
-            "ONNX. Keep the model as seqdg writes it, or choose another algorithm."
-        )
+    _check_kind(model)
     _require_onnx()
-    if isinstance(model, ArrayModel):
-        proto, gap = _export_estimator(model)
-    else:
-        assert isinstance(model, NetModel)
-        if isinstance(model.input, TableInput):
-            proto = _export_table(model, model.input, list_outputs(model))
-        else:
-            example = _make_example(model, 3)
-            proto = _trace(_ArrayGraph(model), (torch.from_numpy(example),), [_name_input(model)], list_outputs(model))
-        _add_metadata(proto, model)
-        gap = _measure_gap(proto.SerializeToString(), model)
+    proto, gap = _export(model)
     try:
         path.write_bytes(proto.SerializeToString())
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from error
     return gap
+
+
+def _check_kind(model: Model) -> None:
+    """Raise a UsageError where a model is neither a network nor an estimator, or has such a member."""
+    if isinstance(model, EnsembleModel):
+        for member, _ in model.members:
+            try:
+                _check_kind(member)
+            except UsageError as error:
+                raise UsageError(
+                    f"An ensemble is exported as one graph of all its members. {error} Or fit one model, with --single "
+                    "(ensemble=False)."
+                ) from None
+    elif isinstance(model, ArrayModel) and not isinstance(model.predict, FittedEstimator):
+        raise UsageError(
+            f"{model.name} trains no neural network, and only networks and scikit-learn's own models are exported to "
+            "ONNX. Keep the model as seqdg writes it, or choose another algorithm."
+        )
+
+
+def _export(model: Model) -> tuple[Any, float]:
+    """Return the graph, and by how much it differs from the model."""
+    if isinstance(model, ArrayModel):
+        return _export_estimator(model)
+    if isinstance(model, EnsembleModel):
+        proto = _export_ensemble(model)
+    elif isinstance(model.input, TableInput):
+        assert isinstance(model, NetModel)
+        proto = _export_table(model, model.input, list_outputs(model))
+    else:
+        assert isinstance(model, NetModel)
+        example = _make_example(model, 3)
+        proto = _trace(_ArrayGraph(model), (torch.from_numpy(example),), [_name_input(model)], list_outputs(model))
+    _add_metadata(proto, model)
+    return proto, _measure_gap(proto.SerializeToString(), model)
 
 
 def describe_signature(model: Model) -> str:
@@ -195,6 +218,47 @@ def _export_estimator(model: ArrayModel) -> tuple[Any, float]:
         f"{model.name} cannot be written as ONNX ({reasons[0]}). Keep the model as seqdg writes it, or choose another "
         "candidate."
     )
+
+
+def _export_ensemble(model: EnsembleModel) -> Any:
+    """Put the graphs of all members side by side, which read the same inputs, and average what they give."""
+    from onnx import TensorProto, compose, helper, numpy_helper
+    from onnx.parser import parse_node
+
+    merged, outputs = None, list_outputs(model)
+    lines: list[str] = []
+    constants = {"ensemble_least": np.array(FLOOR / max(1, len(model.classes)))}
+    for i, (member, its) in enumerate(model.members):
+        name, own = f"m{i}_", f"ensemble_{i}_"
+        proto = compose.add_prefix(_export(member)[0], name, rename_inputs=False)
+        if merged is None:
+            merged = copy.deepcopy(proto)
+            for field in ("node", "initializer", "value_info", "output"):
+                del getattr(merged.graph, field)[:]
+            del merged.metadata_props[:]
+        for field in ("node", "initializer", "value_info"):
+            getattr(merged.graph, field).extend(getattr(proto.graph, field))
+        for imported in proto.opset_import:
+            _use_opset(merged, imported.domain, imported.version)
+        constants |= {f"{own}weight": np.array(its.weight), f"{own}factor": np.array(1 / its.temperature)}
+        lines.append(f"{own}double = Cast <to = {TensorProto.DOUBLE}> ({name}{outputs[-1]})")
+        told = f"{own}double"
+        if not model.is_regression:  # as `calibrate` does
+            lines += [f"{own}above = Max ({told}, ensemble_least)", f"{own}log = Log ({own}above)",
+                      f"{own}cooled = Mul ({own}log, {own}factor)",
+                      f"{own}calibrated = Softmax <axis = 1> ({own}cooled)"]  # fmt: skip
+            told = f"{own}calibrated"
+        lines.append(f"{own}part = Mul ({told}, {own}weight)")
+    parts = ", ".join(f"ensemble_{i}_part" for i in range(len(model.members)))
+    lines.append(f"{outputs[-1]} = Sum ({parts})")
+    if not model.is_regression:
+        lines.append("logits = Log (probabilities)")
+    assert merged is not None
+    merged.graph.node.extend(map(parse_node, lines))
+    merged.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in constants.items())
+    shape = ["row"] if model.is_regression else ["row", len(model.classes)]
+    merged.graph.output.extend(helper.make_tensor_value_info(o, TensorProto.DOUBLE, shape) for o in outputs)
+    return merged
 
 
 def _export_table(model: NetModel | None, table: TableInput, outputs: list[str]) -> Any:
