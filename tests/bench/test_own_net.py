@@ -110,7 +110,7 @@ def test_the_settings_of_a_net_are_set_like_those_of_an_algorithm(tmp_path):
         ("broken", "raises ValueError: no weights here"),
         ("wide", "gives [2, 11] for 2 rows, but it must give a tensor [2, 10]"),
         ("number", "returns a int, but it must return an nn.Module."),
-        ("narrow", "cannot read rows of shape (196,) (float32)"),
+        ("narrow", "cannot read rows of shape (196,), float32 ("),
         ("nothing", "has no function 'nothing'"),
     ],
 )

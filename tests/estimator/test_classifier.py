@@ -170,9 +170,9 @@ def test_a_net_of_one_s_own_is_trained_and_left_as_it_was():
     assert torch.equal(own.head.weight, before)
     with pytest.raises(UsageError, match=r"The model reads arrays \(row, 5, 4\), not \[2, 4, 4\]"):
         model.predict(x[:2, :4])
-    with pytest.raises(UsageError, match=r"must give logits \[2, 3\], but it gives \[2, 2\]"):
+    with pytest.raises(UsageError, match=r"The net gives \[2, 2\] for 2 rows, but it must give a tensor \[2, 3\]"):
         quick(net=own).fit(x, np.arange(120) % 3, domains=domains)
-    with pytest.raises(UsageError, match=r"The net cannot read inputs \(row, 5, 3\)"):
+    with pytest.raises(UsageError, match=r"The net cannot read rows of shape \(5, 3\), float32 \("):
         quick(net=own).fit(x[:, :, :3], y, domains=domains)
 
 

@@ -20,11 +20,11 @@ from seqdg.training import (
     Job,
     Protocol,
     Stack,
-    compute_metrics,
     measure_predictions,
     split_rows,
 )
 from seqdg.training.device import use_serving_precision
+from seqdg.training.metrics import compute_metrics
 from seqdg.training.trainer import evaluate_stack
 
 

@@ -17,7 +17,7 @@ from sklearn.metrics import (
 
 from command import seqdg
 from seqdg.results import CRITERIA, Store, Unit
-from seqdg.training.metrics import METRICS, Groups, compute_metrics
+from seqdg.training.metrics import METRICS, Groups, compute_metrics, measure_rows
 
 
 @pytest.mark.parametrize("is_weighted", [False, True])
@@ -240,3 +240,14 @@ def test_a_criterion_by_group_is_refused_where_there_are_none(tmp_path):
 
 def test_every_criterion_has_a_metric_and_every_metric_a_criterion():
     assert list(METRICS) == list(CRITERIA)
+
+
+def test_rows_by_themselves_have_the_values_of_a_trial_with_these_rows_alone():
+    generator = torch.Generator().manual_seed(3)
+    logits, y = torch.randn(50, 4, generator=generator), torch.randint(4, (50,), generator=generator)
+    weight = torch.rand(50, generator=generator)
+    measured = measure_rows(logits, y, weight)
+    hit = (logits.argmax(1) == y).double()
+    assert measured["accuracy"] == pytest.approx(float((hit * weight).sum() / weight.sum()), abs=1e-5)
+    assert measured.keys() == compute_metrics(logits[None], y[None], torch.ones(1, 50, dtype=torch.bool)).keys()
+    assert measure_rows(torch.tensor([[1.0], [3.0]]), torch.tensor([2.0, 2.0]))["rmse"] == 1

@@ -20,7 +20,8 @@ from seqdg.bench.learners import contract as learners
 from seqdg.core import describe_settings, list_layers
 from seqdg.data import Dataset
 from seqdg.nets import Net, NetSpec
-from seqdg.training import Protocol, TargetScale, compute_metrics, learn_target_scale, run_stack
+from seqdg.training import Protocol, TargetScale, learn_target_scale, run_stack
+from seqdg.training.metrics import compute_metrics
 from seqdg.training.protocol import NUMBER_LOSSES, find_number_loss
 from seqdg.training.trainer import Snapshot, decode_snapshot, encode_snapshot, evaluate_stack
 

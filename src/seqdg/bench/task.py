@@ -40,7 +40,7 @@ from seqdg.data import (
     learn_scaling,
     load_data,
 )
-from seqdg.nets import BuiltNet, Criterion, Net, NetSpec, Normalization, build_net, shorten_net
+from seqdg.nets import BuiltNet, Criterion, Net, NetSpec, Normalization, build_net, check_outputs, shorten_net
 from seqdg.results import VERSION, make_key
 from seqdg.training import (
     AUTO,
@@ -405,12 +405,11 @@ class Task:
         shape = (dataset.shape[0], trial.size, trial.size) if dataset.is_image else dataset.shape
         built = build_net(trial.net, shape, dataset.outputs, make_generator(trial.seed, "net"))
         if built.code:
-            _check_own_net(
-                built.module,
-                trial.net.name,
-                torch.zeros(2, *shape) if dataset.is_image else dataset.x[:2],
-                dataset.outputs,
-            )
+            x = torch.zeros(2, *shape) if dataset.is_image else torch.as_tensor(dataset.x[:2])
+            x = x.float() if x.is_floating_point() else x
+            was = built.module.training
+            check_outputs(f"The net of {trial.net.name}", built.module.eval(), x, dataset.outputs)
+            built.module.train(was)
         return built if self.normalization is None else replace(built, normalization=self.normalization)
 
     def make_loss(self, trial: Trial, device: torch.device) -> Criterion:
@@ -505,28 +504,6 @@ class Session:
     device: str = "cpu"
     saving: Saving = field(default=Saving())
     checkouts: Mapping[str, str] = field(default_factory=collect_checkouts)  # of other projects
-
-
-def _check_own_net(module: nn.Module, name: str, x: Any, outputs: int) -> None:
-    """Check that the user's own net reads rows, and gives a logit for each class, or a number."""
-    x, was = torch.as_tensor(x), module.training
-    shape = tuple(x.shape[1:])
-    try:
-        with torch.no_grad():
-            out: Any = module.eval()(x.float() if x.is_floating_point() else x)
-    except Exception as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise UsageError(
-            f"The net of {name} cannot read rows of shape {shape} ({str(x.dtype).removeprefix('torch.')}): {reason}"
-        ) from error
-    finally:
-        module.train(was)
-    if not isinstance(out, Tensor) or tuple(out.shape) != (len(x), outputs):
-        got = f"{list(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
-        raise UsageError(
-            f"The net of {name} gives {got} for {len(x)} rows, but it must give a tensor [{len(x)}, {outputs}]: "
-            "a logit for each class, or the number to predict."
-        )
 
 
 def _count_bytes(net: BuiltNet) -> int:

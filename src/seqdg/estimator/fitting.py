@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,15 +34,15 @@ from seqdg.estimator.model import ROWS, ArrayModel, EnsembleModel, Model, NetMod
 from seqdg.estimator.model_inputs import ImageInput, TableInput
 from seqdg.estimator.recipe import CENTERED, WEIGHTED, Member, Recipe, adapt_recipe
 from seqdg.estimator.user_data import UserData
-from seqdg.nets import Net, NetSpec
+from seqdg.nets import Net, NetSpec, check_outputs
 from seqdg.results import DONE, Evaluation, select_step
 from seqdg.training import (
-    compute_metrics,
     find_number_loss,
     fit_temperature,
     gather_rows,
     list_evaluation_steps,
     list_versions,
+    measure_rows,
 )
 
 
@@ -226,10 +227,8 @@ def _validate(model: EnsembleModel, user_data: UserData) -> dict[str, dict[str, 
             inputs = gather_rows(dataset.x, rows, torch.device("cpu"))
         else:
             inputs = model.input.read(user_data.frame.take(rows.numpy()))[0]
-        outputs, y = torch.from_numpy(model.predict_rows(inputs))[None], dataset.y[rows][None]
-        weight = None if dataset.weight is None else dataset.weight[rows][None]
-        metrics = compute_metrics(outputs, y, torch.ones_like(y, dtype=torch.bool), weight=weight)
-        values = {name: float(value) for name, value in metrics.items()}
+        weight = None if dataset.weight is None else dataset.weight[rows]
+        values = measure_rows(torch.from_numpy(model.predict_rows(inputs)), dataset.y[rows], weight)
         measured[domain] = {name: value if math.isfinite(value) else None for name, value in values.items()}
     return measured
 
@@ -303,25 +302,6 @@ def make_task(user_data: UserData, recipe: Recipe, scaled: bool = True) -> tuple
     )
     number_loss = find_number_loss(recipe.protocol.loss) if recipe.is_regression else None
     net = Net(built.module, task.batchnorm, number_loss or cross_entropy)
-    _check_net(net, user_data)
+    x = torch.zeros(2, *user_data.input.shape)
+    check_outputs("The net", partial(net, net.params()), x, user_data.dataset.outputs)
     return task, net, built.module
-
-
-def _check_net(net: Net, user_data: UserData) -> None:
-    """Check that a net, which may be the user's own, reads these inputs and gives a logit per class, or a number."""
-    outputs = user_data.dataset.outputs
-    try:
-        with torch.no_grad():
-            out: Any = net(net.params(), torch.zeros(2, *user_data.input.shape))
-    except Exception as error:  # whatever a foreign module may raise
-        why = str(error).strip().splitlines()
-        shape = ", ".join(map(str, user_data.input.shape))
-        raise UsageError(
-            f"The net cannot read inputs (row, {shape}): {why[0] if why else type(error).__name__}"
-        ) from error
-    if not isinstance(out, Tensor) or tuple(out.shape) != (2, outputs):
-        got = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        wanted = (
-            f"and {outputs} classes the net must give logits" if len(user_data.classes) else "the net must give numbers"
-        )
-        raise UsageError(f"For 2 rows {wanted} [2, {outputs}], but it gives {got}.")

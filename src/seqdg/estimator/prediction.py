@@ -43,7 +43,7 @@ from seqdg.data import (
 from seqdg.estimator.label_shift import FEWEST, check_label_shift, correct_label_shift
 from seqdg.estimator.model import Model
 from seqdg.estimator.model_inputs import ImageInput, TableInput, make_missing_error
-from seqdg.training import compute_metrics
+from seqdg.training import measure_rows
 
 Columns = dict[str, NDArray[Any]]
 PREDICTION = "prediction"  # the column of predicted numbers
@@ -113,10 +113,8 @@ class Tally:
 
     def measure(self) -> dict[str, float]:
         """Return rmse, mae, r2 and pearson over the rows that came with a number."""
-        y, guess, weight = (torch.from_numpy(np.concatenate(v))[None] for v in zip(*self.numbers, strict=True))
-        weights = weight if self.weight else None
-        metrics = compute_metrics(guess.unsqueeze(-1), y, torch.ones_like(y, dtype=torch.bool), weight=weights)
-        return {name: float(value) for name, value in metrics.items()}
+        y, guess, weight = (torch.from_numpy(np.concatenate(v)) for v in zip(*self.numbers, strict=True))
+        return measure_rows(guess.unsqueeze(-1), y, weight if self.weight else None)
 
     def conclude(self, model: Model) -> None:
         """Note what only the whole file tells; raise a UsageError if it holds no value at all."""

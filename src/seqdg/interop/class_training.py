@@ -10,7 +10,6 @@ step, and restores again.
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import time
@@ -23,11 +22,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load
 from torch import Tensor, nn
 
-from seqdg.base import hold_interrupts, save_sealed
+from seqdg.base import hold_interrupts
 from seqdg.bench import Trial
 from seqdg.core import Algorithm
 from seqdg.results import DIVERGED, DONE, LOSS_POINTS, Evaluation, Record, thin
@@ -38,6 +35,8 @@ from seqdg.training import (
     Saving,
     Split,
     View,
+    decode_checkpoint,
+    encode_checkpoint,
     find_commit,
     hash_weights,
     is_finite,
@@ -49,9 +48,7 @@ from seqdg.training import (
     measure_predictions,
     name_checkpoint,
     name_device,
-    place_tensor,
     read_generators,
-    read_header,
     reset_peak_memory,
     restore_generators,
     save_step,
@@ -218,25 +215,17 @@ class Training:
             "seconds": self.seconds,
             "state": state,
             "random": read_generators(self.device),
-            "tensors": {name: value.stride() for name, value in named.items()},
         }
-        # Cloned, as safetensors refuses tensors that share memory.
-        plain = {n: t.detach().cpu().clone(memory_format=torch.contiguous_format) for n, t in named.items()}
-        return save_sealed(plain, {"seqdg": json.dumps(header)})
+        return encode_checkpoint(header, named)
 
     def _resume(self, data: bytes) -> Any:
         """Build the class and put everything back; raise a ValueError where that cannot be."""
-        header = read_header(data)
+        header, stored = decode_checkpoint(data, torch.device("cpu"))
         if header["made_by"] != self._origin:
             raise ValueError("its checkpoint was made by another version or device")
         if header["trials"] != [self.trial.key]:
             raise ValueError("its checkpoint is of another trial")
-        try:
-            stored = load(data)
-        except SafetensorError as error:
-            raise ValueError(f"its checkpoint cannot be read ({error})") from None
-        cpu = torch.device("cpu")
-        tensors = [place_tensor(stored[name], stride, cpu) for name, stride in header["tensors"].items()]
+        tensors = list(stored.values())
         algorithm = self.build().train()
         missing = restore_state(algorithm, header["state"], tensors, self.device)
         if missing:  # what it makes only while it trains: one step, which leaves nothing behind, makes it

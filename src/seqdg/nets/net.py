@@ -14,7 +14,7 @@ from torch.autograd import Function
 from torch.func import functional_call, vjp, vmap
 from torch.nn.functional import cross_entropy
 
-from seqdg.base import Episode, Minibatch, Params, UsageError, unknown
+from seqdg.base import Episode, Minibatch, Params, UsageError, refuse_broken, unknown
 from seqdg.nets.batchnorm import (
     ON_BATCH,
     POLICIES,
@@ -570,6 +570,20 @@ def _in_train_mode(module: nn.Module) -> Iterator[None]:
 
 def _lacks_head() -> UsageError:
     return UsageError("The net does not end in a linear layer, so it has no head and no features to split at.")
+
+
+def check_outputs(name: str, net: Callable[[Tensor], Any], x: Tensor, outputs: int) -> None:
+    """Raise a UsageError unless a net, which may be the user's own, reads these rows and gives a logit for each class,
+    or a number."""
+    kind = str(x.dtype).removeprefix("torch.")
+    with refuse_broken(f"{name} cannot read rows of shape {tuple(x.shape[1:])}, {kind}"), torch.no_grad():
+        out = net(x)
+    if not isinstance(out, Tensor) or tuple(out.shape) != (len(x), outputs):
+        got = f"{list(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
+        raise UsageError(
+            f"{name} gives {got} for {len(x)} rows, but it must give a tensor [{len(x)}, {outputs}]: a logit for each "
+            "class, or the number to predict."
+        )
 
 
 def _find_head(module: nn.Module) -> str | None:

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     )
     from seqdg.training.metrics import (
         DomainPredictions,
-        compute_metrics,
         fit_temperature,
         is_finite,
         list_seeds,
         measure_predictions,
+        measure_rows,
         pool_outputs,
     )
     from seqdg.training.optimizers import OPTIMIZERS, Rates
@@ -74,9 +74,10 @@ if TYPE_CHECKING:
         FOLDER,
         OnEvaluation,
         Saving,
+        decode_checkpoint,
+        encode_checkpoint,
         hash_weights,
         name_checkpoint,
-        place_tensor,
         read_header,
         read_predictions,
         run_stack,

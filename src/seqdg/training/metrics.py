@@ -314,6 +314,16 @@ def compute_metrics(
     }
 
 
+def measure_rows(outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> dict[str, float]:
+    """Return every criterion over rows, by name.
+
+    outputs: (row, class) logits, or (row, 1) numbers   y: (row,)   weight: (row,) how much each row counts
+    """
+    every = torch.ones(1, len(y), dtype=torch.bool)
+    metrics = compute_metrics(outputs[None], y[None], every, weight=None if weight is None else weight[None])
+    return {name: float(value) for name, value in metrics.items()}
+
+
 def scale_weights(weight: Tensor, mask: Tensor) -> Tensor:
     """Bring the weights (trial, row) of the rows that count to 1 on average, in steps of a millionth; 0 of others."""
     kept = torch.where(mask, weight.double(), 0.0)

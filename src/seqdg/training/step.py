@@ -28,6 +28,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from seqdg.base import Episode, Params, UsageError, private, state_reason
 from seqdg.core import Algorithm, Number, with_numbers
 from seqdg.nets import Net
+from seqdg.results import pause_garbage_collection
 from seqdg.training.optimizers import Optimizer, Rates, Slots
 from seqdg.training.replay import record_at_first_call
 
@@ -341,7 +342,8 @@ class CapturedStep:
                 self._take_step()
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        with _pause_garbage_collection(), _restore_stream(), torch.cuda.graph(graph, stream=aside):
+        gc.collect()  # now and not inside: freeing what another graph held would spoil a recording
+        with pause_garbage_collection(), _restore_stream(), torch.cuda.graph(graph, stream=aside):
             self._take_step()
         return graph
 
@@ -388,16 +390,3 @@ def _restore_stream() -> Iterator[None]:
         yield
     finally:
         torch.cuda.set_stream(before)
-
-
-@contextmanager
-def _pause_garbage_collection() -> Iterator[None]:
-    """Collect garbage now and not inside the block: freeing what another graph held would spoil a recording."""
-    gc.collect()
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()

@@ -343,29 +343,39 @@ def encode_snapshot(snapshot: Snapshot, trials: Sequence[str], made_by: Mapping[
         "step": state.step,
         "stage": state.stage,
         "slots": list(state.slots),
-        "tensors": {name: value.stride() for name, value in tensors.items()},  # in order: sums run over it
         "evaluations": [[asdict(e) for e in one] for one in snapshot.evaluations],
         "seconds": snapshot.seconds,
     }
-    # Cloned, as safetensors refuses tensors that share memory.
-    plain = {name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
-    return save_sealed(plain, {"seqdg": json.dumps(header)})
+    return encode_checkpoint(header, tensors)
 
 
 def decode_snapshot(data: bytes, device: torch.device) -> Snapshot:
     """Read the bytes that `encode_snapshot` wrote; raise a ValueError where they are not a checkpoint."""
-    header = read_header(data)
-    try:
-        stored = load(data)
-    except SafetensorError as error:
-        raise ValueError(f"not a checkpoint: {error}") from None
-    tensors = {name: place_tensor(stored[name], stride, device) for name, stride in header["tensors"].items()}
+    header, tensors = decode_checkpoint(data, device)
     params, memory = (tree.under_prefix(tensors, f"{kind}/") for kind in ("params", "memory"))
     slots = {slot: tree.under_prefix(tensors, f"slots/{slot}/") for slot in header["slots"]}
     losses = [tensors["losses"]] if "losses" in tensors else []
     state = State(header["step"], header["stage"], params, slots, losses, memory)
     evaluations = [[Evaluation(**e) for e in one] for one in header["evaluations"]]
     return Snapshot(state, evaluations, header["seconds"])
+
+
+def encode_checkpoint(header: Mapping[str, Any], tensors: Params) -> bytes:
+    """Write tensors as bytes, with their layouts in memory and what the header says."""
+    strides = {name: value.stride() for name, value in tensors.items()}  # in order: sums run over it
+    # Cloned, as safetensors refuses tensors that share memory.
+    plain = {name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
+    return save_sealed(plain, {"seqdg": json.dumps({**header, "tensors": strides})})
+
+
+def decode_checkpoint(data: bytes, device: torch.device) -> tuple[dict[str, Any], Params]:
+    """Read what `encode_checkpoint` wrote; raise a ValueError where the bytes are not a checkpoint."""
+    header = read_header(data)
+    try:
+        stored = load(data)
+    except SafetensorError as error:
+        raise ValueError(f"not a checkpoint: {error}") from None
+    return header, {name: place_tensor(stored[name], stride, device) for name, stride in header["tensors"].items()}
 
 
 def read_header(data: bytes) -> dict[str, Any]:

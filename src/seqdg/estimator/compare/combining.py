@@ -21,7 +21,7 @@ from seqdg.estimator.compare.folds import Contender, Sweep
 from seqdg.estimator.recipe import WEIGHTED, Member
 from seqdg.estimator.weighting import Floats, Weights, combine
 from seqdg.results import DONE, Evaluation, Outcome, Record
-from seqdg.training import compute_metrics
+from seqdg.training import measure_rows
 
 Weigh = Callable[[Weights], Sequence[float]]
 
@@ -74,10 +74,8 @@ def judge_ensemble(
 def measure(sweep: Sweep, domain: str, outputs: Floats) -> dict[str, float]:
     """Measure probabilities (row, class) or numbers (row,) for all rows of a domain, by criterion."""
     y, weight = sweep.take_labels(domain)
-    said = torch.from_numpy(outputs[:, None] if outputs.ndim == 1 else np.log(outputs))[None]
-    truth, weighs = torch.from_numpy(y)[None], None if weight is None else torch.from_numpy(weight)[None]
-    metrics = compute_metrics(said, truth, torch.ones_like(truth, dtype=torch.bool), weight=weighs)
-    return {name: float(value) for name, value in metrics.items()}
+    said = torch.from_numpy(outputs[:, None] if outputs.ndim == 1 else np.log(outputs))
+    return measure_rows(said, torch.from_numpy(y), None if weight is None else torch.from_numpy(weight))
 
 
 def _make_outcome(

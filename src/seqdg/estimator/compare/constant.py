@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from seqdg.data import Dataset
-from seqdg.training import compute_metrics
+from seqdg.training import measure_rows
 
 MAJORITY, MEAN = "majority-class", "mean"
 
@@ -18,10 +18,8 @@ def score_constant(data: Dataset) -> dict[str, dict[str, float]]:
     found = {}
     for i, domain in enumerate(data.domains):
         rows, sources = data.rows(domain), data.domain != i
-        y, weighs = data.y[rows][None], None if data.weight is None else weight[rows][None]
-        said = _find_constant(data, sources, weight).expand(1, len(rows), -1)
-        metrics = compute_metrics(said, y, torch.ones_like(y, dtype=torch.bool), weight=weighs)
-        found[domain] = {name: float(value) for name, value in metrics.items()}
+        said = _find_constant(data, sources, weight).expand(len(rows), -1)
+        found[domain] = measure_rows(said, data.y[rows], None if data.weight is None else weight[rows])
     return found
 
 
