@@ -396,7 +396,8 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
         -------
         array of shape (row,)
         """
-        return self.model_.choose_classes(self._compute_outputs(X))
+        outputs = self._compute_outputs(X)  # which says whether there is a model
+        return self.model_.choose_classes(outputs)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of every class.
