@@ -21,16 +21,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
 from seqdg.base import UsageError
 from seqdg.cli import main
+from seqdg.nets import NetSpec, build_net
 from seqdg.results import Store, is_locked
 
 MOST = 9  # kills of one run
 BENCH = ["bench", "--algorithms", "agg,fo-s-mldg", "--held-out", "0", "--trials", "2", "--steps", "120"]
 BENCH += ["--checkpoint", "0.1", "--device", "cpu"]
+SHARDS = [*BENCH, "--save-weights", "--workers", "0", "--shard"]
 FIT = ["fit", "table.csv", "--label", "ill", "--domain", "site", "--choose", "--candidates", "agg,logistic"]
 FIT += ["--steps", "60", "--hidden", "8", "--members", "1", "--seeds", "1", "--device", "cpu"]
 WRITES = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "sqlite3.connect")  # what Python tells hooks of
@@ -46,34 +53,44 @@ class Kind:
     compare: Callable[[Path], Any]
 
 
-def read_run(folder: Path) -> Any:
-    records = Store.open(folder / "run").records()
+def read_run(name: str, folder: Path) -> Any:
+    records = Store.open(folder / name).records()
     told = sorted((r.key, r.status, r.weights, repr(r.history), r.losses) for r in records)
-    files = {p.name: p.read_bytes() for p in sorted((folder / "run" / "weights").glob("*"))}
-    left = [p.name for p in (folder / "run" / "checkpoints").glob("*")]
-    return told, files, left, call(folder, ["table", "run", "--format", "json"], "table.json")
+    files = {p.name: p.read_bytes() for p in sorted((folder / name / "weights").glob("*"))}
+    left = [p.name for p in (folder / name / "checkpoints").glob("*")]
+    return told, files, left, call(folder, ["table", name, "--format", "json"], "table.json")
 
 
-def read_model(folder: Path) -> Any:
-    return {p.name: p.read_bytes() for p in sorted((folder / "model").iterdir())}
+def read_files(name: str, folder: Path) -> Any:
+    """Read all that lies in a folder, such as a model with its members."""
+    below = folder / name
+    return {str(p.relative_to(below)): p.read_bytes() for p in sorted(below.rglob("*")) if p.is_file()}
 
 
-def read_pack(folder: Path) -> Any:
-    return {p.name: p.read_bytes() for p in sorted((folder / "packed").iterdir())}
+def read_features(folder: Path) -> Any:
+    """Read what was extracted and what is kept of it."""
+    return (folder / "pictures.safetensors").read_bytes(), read_files("cache/features", folder)
 
 
 SAVING = [*BENCH, "--save-weights", "--out", "run", "--workers"]
+FITTING = [*FIT, "--workers", "0", "--out", "model"]
+MERGING = ["merge", "shards/shard-1-of-2", "shards/shard-2-of-2", "--out", "merged"]
+EXTRACTING = ["features", "pictures", "--net", "resnet18", "--weights", "../whole/net.safetensors", "--size", "32"]
+EXTRACTING += ["--batch", "16", "--out", "pictures.safetensors", "--force"]
+the_run, the_model, the_pack = partial(read_run, "run"), partial(read_files, "model"), partial(read_files, "packed")
 KINDS = {
-    "parent, alone": Kind([*SAVING, "0"], "parent", "run", read_run),
-    "parent of workers": Kind([*SAVING, "2"], "parent", "run", read_run),
-    "a worker": Kind([*SAVING, "2"], "worker", "run", read_run),
-    "whole group": Kind([*SAVING, "2"], "group", "run", read_run),
-    "while it writes": Kind([*SAVING, "0"], "itself", "run", read_run),
-    "fit --choose": Kind([*FIT, "--workers", "0", "--out", "model"], "parent", "model", read_model),
-    "fit while it writes": Kind([*FIT, "--workers", "0", "--out", "model"], "itself", "model", read_model),
-    "pack": Kind(["pack", "source", "--out", "packed"], "itself", "packed", read_pack),
+    "parent, alone": Kind([*SAVING, "0"], "parent", "run", the_run),
+    "parent of workers": Kind([*SAVING, "2"], "parent", "run", the_run),
+    "a worker": Kind([*SAVING, "2"], "worker", "run", the_run),
+    "whole group": Kind([*SAVING, "2"], "group", "run", the_run),
+    "while it writes": Kind([*SAVING, "0"], "itself", "run", the_run),
+    "fit --choose": Kind(FITTING, "parent", "model", the_model),
+    "fit while it writes": Kind(FITTING, "itself", "model", the_model),
+    "pack": Kind(["pack", "source", "--out", "packed"], "itself", "packed", the_pack),
+    "merge": Kind(MERGING, "itself", "merged", partial(read_run, "merged")),
+    "features": Kind(EXTRACTING, "itself", "pictures", read_features),
 }
-SHARES = (5, 2, 2, 3, 8, 3, 8, 4)
+SHARES = (5, 2, 2, 3, 8, 3, 8, 4, 4, 4)
 
 
 def start(folder: Path, words: list[str], output: str = "said.txt", kill_at: int = 0) -> int:
@@ -87,6 +104,7 @@ def start(folder: Path, words: list[str], output: str = "said.txt", kill_at: int
     try:
         os.setsid()
         os.chdir(folder)
+        os.environ["SEQDG_CACHE"] = str(folder / "cache")
         sys.argv = ["seqdg", *words]
         count = [0]
         sys.addaudithook(_make_hook(folder, kill_at, count))
@@ -145,10 +163,11 @@ def list_children(pid: int) -> list[int]:
     return [c for c in map(int, children) if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
 
 
-def kill_once(folder: Path, whole: Path, kind: Kind, draw: random.Random) -> bool:
+def kill_once(folder: Path, whole: Path, name: str, draw: random.Random) -> bool:
     """Start the command, and kill what the kind says at a random moment. Return whether that was before its end."""
+    kind = KINDS[name]
     if kind.target == "itself":
-        most = int((whole / f"{kind.output}.events").read_text())
+        most = int((whole / f"{name}.events").read_text())
         return wait(start(folder, kind.words, kill_at=draw.randint(1, most))) == -signal.SIGKILL
     pid = start(folder, kind.words)
     began, moment = time.monotonic(), draw.uniform(0.0, 3.0) if draw.random() < 0.8 else draw.uniform(0.0, 0.5)
@@ -188,8 +207,32 @@ def fill(folder: Path, whole: Path) -> None:
     folder.mkdir(parents=True)
     rows = [f"{i * 37 % 101},{i * 53 % 97},{(i * 37 % 101 + i * 53 % 97) % 2},{'abc'[i % 3]}" for i in range(240)]
     (folder / "table.csv").write_text("\n".join(["x,y,ill,site", *rows]) + "\n")
-    if (whole / "run").exists():
-        shutil.copytree(whole / "run", folder / "source")
+    draw = random.Random(0)
+    for i in range(300):
+        path = folder / f"pictures/{'abc'[i % 3]}/{'xy'[i % 2]}/{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.frombytes("RGB", (8, 8), draw.randbytes(192)).save(path)
+    for name, copy in (("run", "source"), ("shards", "shards")):
+        if (whole / name).exists():
+            shutil.copytree(whole / name, folder / copy)
+
+
+def make_whole(whole: Path) -> None:
+    """Run every command undisturbed."""
+    shutil.rmtree(whole, ignore_errors=True)
+    fill(whole, whole)
+    module = build_net(NetSpec("resnet18"), (3, 32, 32), 2, torch.Generator().manual_seed(0)).module
+    save_file(module.state_dict(), whole / "net.safetensors")
+    for number in ("1", "2"):
+        call(whole, [*SHARDS, f"{number}/2", "--out", "shards"])
+    for name, kind in KINDS.items():
+        if kind.target == "itself":
+            call(whole, kind.words)
+            (whole / "events").rename(whole / f"{name}.events")
+        if name == "while it writes":
+            shutil.copytree(whole / "run", whole / "source")
+    assert KINDS["merge"].compare(whole) == KINDS["while it writes"].compare(whole)
+    (whole / "ready").touch()
 
 
 def soak(out: Path, kills: int, seconds: float = float("inf")) -> Iterator[dict[str, Any]]:
@@ -199,14 +242,7 @@ def soak(out: Path, kills: int, seconds: float = float("inf")) -> Iterator[dict[
     log, whole = out / "kills.jsonl", out / "whole"
     done = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     if not (whole / "ready").exists():
-        shutil.rmtree(whole, ignore_errors=True)
-        fill(whole, whole)
-        for name in ("while it writes", "fit while it writes", "pack"):
-            call(whole, KINDS[name].words)
-            (whole / "events").rename(whole / f"{KINDS[name].output}.events")
-            if KINDS[name].output == "run":
-                shutil.copytree(whole / "run", whole / "source")
-        (whole / "ready").touch()
+        make_whole(whole)
     expected = {name: kind.compare(whole) for name, kind in KINDS.items()}
     total, began = sum(case["kills"] for case in done), time.monotonic()
     while total < kills and time.monotonic() - began < seconds:
@@ -218,7 +254,7 @@ def soak(out: Path, kills: int, seconds: float = float("inf")) -> Iterator[dict[
         fill(folder, whole)
         wanted = 2 if kind.target == "worker" else draw.randint(4, MOST)  # a run goes on without a worker
         case: dict[str, Any] = {"case": number, "kind": name, "kills": sum(
-            kill_once(folder, whole, kind, draw) for _ in range(wanted)
+            kill_once(folder, whole, name, draw) for _ in range(wanted)
         )}  # fmt: skip
         try:
             if kind.output != "model" or not (folder / "model").exists():
