@@ -91,6 +91,10 @@ def test_a_table_by_another_rule_says_that_the_others_have_not_its_settings(dire
 def test_the_file_of_a_held_out_domain_gives_the_chosen_trial_again(directory: Path, tmp_path: Path) -> None:
     done = seqdg("table", directory, "--settings-out", tmp_path / "chosen")
     assert done.returncode == 0, done.stderr
+    assert (
+        "0.toml is there already: add --force"
+        in seqdg("table", directory, "--settings-out", tmp_path / "chosen").stderr
+    )
     assert sorted(path.name for path in (tmp_path / "chosen").iterdir()) == ["0.toml", "30.toml"]
     chosen = choose_settings(read(directory), "source-val")
     for domain, by_algorithm in chosen.items():

@@ -15,7 +15,7 @@ from command import seqdg
 from seqdg.base import UsageError
 from seqdg.data import TableFormat, open_table
 
-QUICK = ["--steps", "3", "--hidden", "4", "--seeds", "1", "--workers", "0", "--no-estimate"]
+QUICK = ["--steps", "3", "--hidden", "4", "--algorithms", "agg", "--no-estimate"]
 
 
 def make_table() -> pd.DataFrame:

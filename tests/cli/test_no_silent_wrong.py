@@ -11,7 +11,8 @@ import pytest
 
 from command import Done, seqdg
 
-QUICK = ["--steps", "5", "--hidden", "4", "--seeds", "1", "--workers", "0", "--no-estimate"]
+BRIEF = ["--steps", "5", "--hidden", "4", "--trials", "1", "--workers", "0"]
+QUICK = [*BRIEF, "--algorithms", "fo-s-mldg+ema", "--no-estimate"]
 
 
 def make_patients(rows: int = 60) -> pd.DataFrame:
@@ -73,6 +74,30 @@ def test_predictions_that_are_there_are_replaced_only_by_force(model, tmp_path):
     assert (tmp_path / "p.csv").read_text() == "mine\n"
     assert seqdg(*words, "--force").returncode == 0
     assert (tmp_path / "p.csv").read_text() != "mine\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "out"),
+    [
+        (("export", "model"), "model.onnx"),
+        (("features", "pictures", "--net", "dinov2-small"), "features.safetensors"),
+        (("predictions", "run"), "predictions.csv"),
+        (("pack", "run"), "trials.parquet"),
+        (("importance", "model", "t.csv"), "importance.csv"),
+        (("learning-curve", "t.csv"), "by_training.csv"),
+    ],
+)
+def test_every_command_refuses_to_replace_a_file_before_it_reads_or_trains_anything(tmp_path, words, out):
+    (tmp_path / out).write_text("mine")
+    is_folder = words[0] in ("pack", "importance", "learning-curve")
+    command = [*words, "--out", tmp_path if is_folder else out]
+    done = seqdg(*command, cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"{out} is there already: add --force to replace it, or give another --out." in done.stderr
+    assert "there already" not in seqdg(*command, "--force", cwd=tmp_path).stderr
+    below = tmp_path / out / "below.csv" if words[0] != "features" else tmp_path / out / "below.safetensors"
+    assert f"{tmp_path / out} is a file. Give another --out." in seqdg(*words, "--out", below, cwd=tmp_path).stderr
+    assert (tmp_path / out).read_text() == "mine"
 
 
 def test_labels_that_the_model_does_not_know_are_named_and_not_counted(model, tmp_path):

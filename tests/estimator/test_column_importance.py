@@ -142,6 +142,13 @@ def test_the_command_writes_frames_and_a_picture(sites, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "good" in done.stdout
     assert "extra" not in done.stdout  # the model does not read it
+    for score, said in (
+        ("accurracy", "has no score 'accurracy'. Did you mean 'accuracy'?"),
+        ("f1_samples", "does not suit"),
+    ):
+        refused = command("importance", "model", "table.csv", "--scoring", score, cwd=tmp_path)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert said in refused.stderr.splitlines()[-1]
     frame = pd.read_csv(tmp_path / "out" / "importance.csv")
     assert set(frame["column"]) == {"good", "local", "noise"}
     assert len(pd.read_csv(tmp_path / "out" / "by_domain.csv")) == 15

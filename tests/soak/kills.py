@@ -86,7 +86,7 @@ KINDS = {
     "while it writes": Kind([*SAVING, "0"], "itself", "run", the_run),
     "fit --choose": Kind(FITTING, "parent", "model", the_model),
     "fit while it writes": Kind(FITTING, "itself", "model", the_model),
-    "pack": Kind(["pack", "source", "--out", "packed"], "itself", "packed", the_pack),
+    "pack": Kind(["pack", "source", "--out", "packed", "--force"], "itself", "packed", the_pack),
     "merge": Kind(MERGING, "itself", "merged", partial(read_run, "merged")),
     "features": Kind(EXTRACTING, "itself", "pictures", read_features),
 }

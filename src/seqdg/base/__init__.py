@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Folder,
         adopt_checkouts,
         check_memory,
+        check_output,
         choose_device,
         collect_checkouts,
         count_cores,

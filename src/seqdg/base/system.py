@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -86,6 +86,23 @@ def make_file_name(name: str, marks: str = "+-_.", other: str = "_") -> str:
         short = safe.encode("ascii", errors="ignore")[:LONGEST].decode()
     digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
     return safe if short == safe else f"{short}-{digest}"
+
+
+def check_output(path: Path, force: bool = False, files: Sequence[str] = (), option: str = "--out") -> None:
+    """Raise a UsageError where a file cannot be written, or is there already; before anything is computed for it.
+
+    force: what is there may be replaced.   files: what is written into the folder `path`; none where it is a file.
+    """
+    for target in [path / name for name in files] or [path]:
+        if target.is_dir():
+            raise UsageError(f"{target} is a folder, and a file is to be written there: give another {option}.")
+        if target.exists() and not force:
+            raise UsageError(f"{target} is there already: add --force to replace it, or give another {option}.")
+    whole = path.absolute()
+    above = next(p for p in ((whole, *whole.parents) if files else whole.parents) if p.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        why = "may not be written to" if above.is_dir() else "is a file"
+        raise UsageError(f"{path} cannot be written: {above} {why}. Give another {option}.")
 
 
 @contextmanager

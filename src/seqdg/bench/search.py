@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdg.base import UsageError, make_file_name, replace_file, restore_fields
+from seqdg.base import UsageError, check_output, make_file_name, replace_file, restore_fields
 from seqdg.bench.learners.contract import TRAINING
 from seqdg.bench.task import Trial
 from seqdg.core import (
@@ -312,8 +312,13 @@ def choose_settings(records: Sequence[Record], rule: str, criterion: str | None 
     return chosen
 
 
-def write_settings(records: Sequence[Record], folder: Path, rule: str, criterion: str | None = None) -> list[Path]:
-    """Write a file for each held-out domain, with the settings chosen for it as a benchmark's [algorithms] tables."""
+def write_settings(
+    records: Sequence[Record], folder: Path, rule: str, criterion: str | None = None, force: bool = False
+) -> list[Path]:
+    """Write a file for each held-out domain, with the settings chosen for it as a benchmark's [algorithms] tables.
+
+    force: replace files that are there.
+    """
     if any(r.is_imported for r in records):
         raise UsageError("Some of these trials were imported, and their settings mean nothing to algorithms here.")
     make_directory(folder, "--settings-out")
@@ -332,6 +337,7 @@ def write_settings(records: Sequence[Record], folder: Path, rule: str, criterion
                 f"Two of the domains {', '.join(chosen)} have {path.name} as their file: rename one, or write the "
                 "settings of each from a run of its own."
             )
+        check_output(path, force, option="--settings-out")
         with replace_file(path) as file:
             file.write(("\n".join(lines) + "\n").encode())
         paths.append(path)

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -18,6 +18,8 @@ from seqdg.cli.terminal import Announcement, explain_interruption, note_task, sa
 from seqdg.estimator import compare as comparing
 
 SELECT = "both-near"
+CURVE_FILES = ("learning-curve.csv", "by_training.csv")
+IMPORTANCE_FILES = ("importance.csv", "by_domain.csv")
 
 
 def fit(
@@ -420,8 +422,7 @@ def features(
     """
     if out.suffix != ".safetensors":
         raise base.UsageError(f"Features are kept in a .safetensors file, and {out.name} is none by its name.")
-    if out.exists() and not force:
-        raise base.UsageError(f"{out} is there already: add --force to replace it, or give another --out.")
+    base.check_output(out, force)
     path = Path(file)
     if path.exists() and path.suffix != ".toml":
         if data is not None:
@@ -458,7 +459,8 @@ def show(model: Path, /, as_json: options.AsJson = False) -> None:
 def export(
     model: Path,
     /,
-    onnx: Annotated[Path, "--onnx", "--out"],
+    out: Path,
+    force: bool = False,
 ) -> None:
     """Write a model as one ONNX file.
 
@@ -468,14 +470,15 @@ def export(
 
     Parameters
     ----------
-    onnx : FILE
+    out : FILE
         The ONNX file to write.
     """
+    base.check_output(out, force)
     loaded = estimator.read_model(model)
-    difference = max(estimator.export_onnx(loaded, onnx), 1e-16)
+    difference = max(estimator.export_onnx(loaded, out), 1e-16)
     shape = "(row,)" if loaded.is_regression else f"(row, {len(loaded.classes)})"
     outputs = " and ".join(estimator.list_outputs(loaded))
-    typer.echo(f"{onnx}: reads {estimator.describe_signature(loaded)}; gives {outputs} {shape}.")
+    typer.echo(f"{out}: reads {estimator.describe_signature(loaded)}; gives {outputs} {shape}.")
     what, unit = ("predictions", " deviations") if loaded.is_regression else ("probabilities", "")
     typer.echo(f"Checked against onnxruntime: {what} agree to {difference:.0e}{unit}.")
 
@@ -492,6 +495,7 @@ def learning_curve(
     subsets: int = 12,
     workers: int | None = None,
     out: Path | None = None,
+    force: bool = False,
     seed: int = 0,
     device: str = "auto",
 ) -> None:
@@ -521,6 +525,8 @@ def learning_curve(
     out : DIR
         Where to write learning-curve.csv, by_training.csv and a picture.
     """
+    if out is not None:
+        base.check_output(out, force, CURVE_FILES)
     rows = table.read(file)
     note_task(rows, table.task, str(table.label))
     Announcement(rows).say()
@@ -535,7 +541,7 @@ def learning_curve(
             sample_weight=rows.weight,
         )  # fmt: skip
     typer.echo(str(curve), nl=False)
-    _write_analysis(out, {"learning-curve": curve.frame(), "by_training": curve.by_training()}, curve.figure())
+    _write_analysis(out, CURVE_FILES, [curve.frame(), curve.by_training()], curve.figure())
 
 
 def importance(
@@ -546,6 +552,7 @@ def importance(
     repeats: int = 5,
     scoring: str | None = None,
     out: Path | None = None,
+    force: bool = False,
     types: str | None = None,
     na: str | None = None,
     drop_unlabeled: bool = False,
@@ -578,6 +585,8 @@ def importance(
     out : DIR
         Where to write importance.csv, by_domain.csv and importance.svg.
     """
+    if out is not None:
+        base.check_output(out, force, IMPORTANCE_FILES)
     fitted = estimator.load_estimator(model, device)
     facts = fitted.model_.facts
     known = getattr(fitted, "feature_names_in_", None)
@@ -597,10 +606,11 @@ def importance(
             scoring=scoring, random_state=seed, on_progress=on_progress, sample_weight=rows.weight,
         )  # fmt: skip
     typer.echo(str(measured), nl=False)
-    _write_analysis(out, {"importance": measured.frame(), "by_domain": measured.by_domain()}, measured.figure())
+    _write_analysis(out, IMPORTANCE_FILES, [measured.frame(), measured.by_domain()], measured.figure())
 
 
-def _write_analysis(out: Path | None, frames: dict[str, Any], figure: Any) -> None:
+def _write_analysis(out: Path | None, files: Sequence[str], frames: Sequence[Any], figure: Any) -> None:
     if out is not None:
-        for path in estimator.write_analysis(out, frames, figure):
+        names = [Path(file).stem for file in files]
+        for path in estimator.write_analysis(out, dict(zip(names, frames, strict=True)), figure):
             say(str(path))

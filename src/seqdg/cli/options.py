@@ -121,7 +121,7 @@ SYNONYMS = (  # what is typed for an option that a command has under one of thes
     ("--label", "--target"),
     ("--domain", "--group", "--site"),
     ("--force", "--overwrite"),
-    ("--out", "--output"),
+    ("--out", "--output", "--onnx"),
     ("--criterion", "--metric"),
 )
 NUMBERS = {int: ("N", "a whole number"), float: ("X", "a number")}

@@ -33,6 +33,7 @@ def table(
     spread: str = "stderr",
     settings_out: Path | None = None,
     summary: bool = False,
+    force: bool = False,
 ) -> None:
     """Print the table of a run: mean ± standard error.
 
@@ -69,6 +70,8 @@ def table(
         Also write the chosen settings, a TOML file for each held-out domain, for `seqdg bench --settings-from`.
     summary
         Print algorithms × data sets also where runs of several benchmarks hold out domains of the same names.
+    force
+        Replace files of settings that lie at --settings-out already.
     """
     if summary or (len(directories) > 1 and reports.are_several_sets(directories)):
         _refuse_for_summary(against=against, cost=cost, settings_out=settings_out)
@@ -81,7 +84,7 @@ def table(
     else:
         typer.echo(results.table(select, criterion, baseline, form, against, spread))
     if settings_out is not None:
-        for path in benchmarks.write_settings(results.records(), settings_out, select, criterion):
+        for path in benchmarks.write_settings(results.records(), settings_out, select, criterion, force):
             typer.echo(path)
     results.close()
 
@@ -146,6 +149,7 @@ def pack(
     out: Path,
     exact: bool = False,
     criteria: str | None = None,
+    force: bool = False,
 ) -> None:
     """Pack runs into two Parquet files to publish.
 
@@ -170,6 +174,7 @@ def pack(
         raise base.UsageError(
             f"A packed run is two files: give --out a directory for them, such as {out.with_suffix('')}."
         )
+    base.check_output(out, force, [stored.TRIALS])
     opened = [(path, stored.open_run(path)) for path in runs]
     notes = stored.pack(opened, out, exact, options.split_names(criteria))
     files = stored.TRIALS, stored.EVALUATIONS
@@ -184,6 +189,7 @@ def predictions(
     /,
     out: Path,
     step: str = "chosen",
+    force: bool = False,
 ) -> None:
     """Write what every trial predicted for held-out rows.
 
@@ -200,6 +206,7 @@ def predictions(
     step : chosen|last
         The step that source validation chose for a trial, or its last.
     """
+    base.check_output(out, force)
     written = stored.write_predictions(directory, out, step)
     typer.echo(f"{written.rows} rows of {base.count_things(written.trials, 'trial')} are in {out}.")
     if written.lacking:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
@@ -13,9 +14,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
 from sklearn.inspection import permutation_importance
-from sklearn.metrics import get_scorer
+from sklearn.metrics import get_scorer, get_scorer_names
 
-from seqdg.base import UsageError, align_columns, list_some, unknown
+from seqdg.base import UsageError, align_columns, list_some, refuse_broken, unknown
 from seqdg.data import Frame, is_dataframe
 from seqdg.estimator.user_data import read_domains, read_weights
 from seqdg.report import Figure, draw_rows, make_row, make_styles, shorten_names
@@ -199,10 +200,15 @@ def importance(
     weight = read_weights(sample_weight, every, domain)
     # A model that is given a matrix is fitted to one: a data frame has names, which it would miss later.
     enter = (lambda table: table) if is_dataframe(X) or isinstance(X, Frame) else pd.DataFrame.to_numpy
+    names = get_scorer_names()
+    if isinstance(scoring, str) and scoring not in names:
+        raise unknown("score", scoring, names, owner="scikit-learn")
     scorer = get_scorer(scoring) if isinstance(scoring, str) else scoring
 
     def score(model: Any, x: pd.DataFrame, y: Any, **weights: Any) -> float:
-        return float(model.score(enter(x), y, **weights) if scorer is None else scorer(model, enter(x), y, **weights))
+        given = enter(x), y
+        with refuse_broken(f"The score {scoring} does not suit this model") if scoring in names else nullcontext():
+            return float(model.score(*given, **weights) if scorer is None else scorer(model, *given, **weights))
 
     aside = _set_aside(domain, random_state)
     held_out = sorted(make_stream(random_state, "folds").permutation(len(every))[:MOST_FOLDS].tolist())

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from torch import Tensor
 
-from seqdg.base import UsageError, count_things, list_some
+from seqdg.base import UsageError, check_output, count_things, list_some
 from seqdg.data import (
     STDOUT,
     SUFFIXES,
@@ -170,8 +170,8 @@ def predict_file(
     taken = out.exists() and out != STDOUT
     if taken and out.samefile(data):
         raise UsageError(f"--out is the table to predict itself, {data}, and would replace it: give another name.")
-    if taken and not force:
-        raise UsageError(f"{out} is there already: add --force to replace it, or give another --out.")
+    if out != STDOUT:
+        check_output(out, force)
     tally = Tally()
     if is_table(data):
         table = open_table(data, TableFormat(encoding=encoding))
