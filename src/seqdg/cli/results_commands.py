@@ -44,7 +44,7 @@ def table(
     Of several runs it prints one table: algorithms × data sets with their average, or, where they hold out the same
     domains, the algorithms of all of them.
 
-    seqdg table runs/pacs runs/vlcs runs/office-home --format latex
+        seqdg table runs/pacs runs/vlcs runs/office-home --format latex
 
     Parameters
     ----------
