@@ -12,7 +12,7 @@ from typing import Any
 
 from seqdg.base import UsageError, list_some, make_file_name, parse_text, read_fields, read_toml, read_value, unknown
 from seqdg.bench.executors import ExecutorChoice
-from seqdg.bench.learners.contract import TRAINING, Candidate, Draft
+from seqdg.bench.learners.contract import DROPOUT, SPACES, TRAINING, Candidate, Draft
 from seqdg.bench.learners.stack_learner import find_learner, list_learners
 from seqdg.bench.planning import Plan, parse_shard, plan
 from seqdg.bench.search import MULTIPLES
@@ -24,6 +24,7 @@ from seqdg.results import RULES
 from seqdg.training import Protocol, check_rule, fix_split, list_sources
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
+SAMPLERS = ("random", "optuna")
 QUICK = {"trials": 1, "steps": 2, "rows": 0}  # what --quick asks for; 0 rows: as few as that needs
 MOST_TRIALS = 100_000  # of an algorithm and a held-out domain
 NET_SETTING = "net."  # begins what `--set` says of the net
@@ -51,6 +52,8 @@ class Request(ExecutorChoice):
     seed: int = 0
     settings: Sequence[str] = ()  # `algorithm.setting=value`, or by algorithm and name
     search: int = 1
+    search_space: str = SPACES[0]
+    sampler: str = SAMPLERS[0]
     reuse: bool = False
     settings_from: Path | None = None
     select: str = "source-val"  # refused before training where the table cannot be made so
@@ -94,6 +97,18 @@ class Request(ExecutorChoice):
                 "--reuse uses what a search on the first seed chose on the others, and there is no search: give "
                 "--search 2 or more."
             )
+        if self.search_space not in SPACES:
+            raise unknown("search space", self.search_space, SPACES)
+        if self.sampler not in SAMPLERS:
+            raise unknown("sampler", self.sampler, SAMPLERS)
+        for name in ("search_space", "sampler"):
+            if getattr(self, name) != getattr(Request, name) and self.search < 2:
+                raise UsageError(
+                    f"--{name.replace('_', '-')} {getattr(self, name)} says how candidates are drawn, and there is no "
+                    "search: give --search 2 or more."
+                )
+        if self.sampler == "optuna":
+            self._check_optuna()
         if self.rows is not None and self.rows < 1:
             raise UsageError(f"--rows is {self.rows}. Give how many rows of every domain to take, at least 1.")
         if self.quick and self.reuse:
@@ -112,6 +127,24 @@ class Request(ExecutorChoice):
             raise UsageError(f"--checkpoint is {self.checkpoint:g} seconds. Give a positive number, or 0 for none.")
         if self.save_weights not in ("", "last", "chosen"):
             raise unknown("weights to save", self.save_weights, ("last", "chosen"))
+
+    def _check_optuna(self) -> None:
+        """Refuse what does not go with candidates that follow from the scores of those before them."""
+        conflicts = {
+            "--shard": self.shard is not None,
+            "--search-space domainbed": self.search_space != SPACES[0],
+            "--select leave-one-out": self.leave_one_out,
+        }
+        if taken := [name for name, is_asked in conflicts.items() if is_asked]:
+            raise UsageError(
+                f"--sampler optuna proposes candidates from the scores of those before them, which does not go with "
+                f"{taken[0]}: leave one of the two out."
+            )
+
+    @property
+    def draws(self) -> str:
+        """Say where candidates come from, as tables do; "" where there is no search."""
+        return "" if self.search < 2 else "optuna" if self.sampler == "optuna" else self.search_space
 
     @property
     def leave_one_out(self) -> bool:
@@ -138,6 +171,8 @@ class Request(ExecutorChoice):
             "steps",
             "seed",
             "search",
+            "search_space",
+            "sampler",
             "precision",
             "net",
             "settings_from",
@@ -332,9 +367,13 @@ class Benchmark:
         asked = {"steps": request.steps, "precision": request.precision}
         protocol = _read_protocol(self.protocol, training, f"[algorithms.{shorten(name)}] of {self.name}")
         parsed = _parse_training({k: v for k, v in settings.items() if k in TRAINING})
+        dropout = read_dropout(name, settings, table)
+        settings, table = ({k: v for k, v in part.items() if k != DROPOUT} for part in (settings, table))
         protocol = replace(protocol, **{**parsed, **{k: v for k, v in asked.items() if v is not None}})
         multiples = (self.lr_search[0], self.lr_search[1])
-        return learner.propose(Draft(name, protocol, table, settings, request.search, multiples, sources, shape))
+        draft = Draft(name, protocol, table, settings, request.search, multiples, sources, shape, request.search_space)
+        candidates = learner.propose(draft)
+        return candidates if dropout is None else [replace(c, dropout=dropout) for c in candidates]
 
     def _check_tables(self, names: Sequence[str]) -> None:
         """Refuse settings of an algorithm that does not exist, even where it is not run."""
@@ -346,6 +385,20 @@ class Benchmark:
                 if base not in known or not wrappers:
                     raise unknown("algorithm", short, known)
                 build(short)  # raises where it is no chain
+
+
+def read_dropout(name: str, settings: Mapping[str, str], table: Mapping[str, Any]) -> float | None:
+    """Return the share that dropout drops of the net of an algorithm, where its settings give one."""
+    value = settings.get(DROPOUT, table.get(DROPOUT))
+    if value is None or not find_learner(name).trains_net:
+        return None
+    try:
+        share = float(value)
+    except (TypeError, ValueError):
+        share = math.nan
+    if not 0 <= share < 1:
+        raise UsageError(f"{shorten(name)}.dropout is {value!r}, but it must be a share from 0 to below 1.")
+    return share
 
 
 def list_benchmarks() -> tuple[str, ...]:

@@ -56,12 +56,18 @@ def plan(
     built = task.find_net(example) if task.net.reads_file or is_own_net(task.net.name) else None
     weights, code = (None, "") if built is None else (built.weights_sha256, built.code)
     trials = [
-        task.make_trial(c.name, dict(c.settings), c.protocol, names, seed, weights=weights, code=code, net=c.net)
-        for c in candidates
-        for names in held_out
-        for seed in seeds
+        make_trial(task, c, names, seed, weights, code) for c in candidates for names in held_out for seed in seeds
     ]
     return plan_further(task, trials, device, finished)
+
+
+def make_trial(
+    task: Task, candidate: Candidate, held_out: tuple[str, ...], seed: int, weights: str | None = None, code: str = ""
+) -> Trial:
+    """Make the trial of a candidate, a choice of held-out domains and a seed."""
+    c = candidate
+    trial = task.make_trial(c.name, dict(c.settings), c.protocol, held_out, seed, weights=weights, code=code, net=c.net)
+    return trial if c.dropout is None else replace(trial, net=replace(trial.net, dropout=c.dropout))
 
 
 def plan_further(task: Task, trials: Sequence[Trial], device: str = "cpu", finished: Iterable[str] = ()) -> Plan:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from seqdg.base import DOMAINBED, Folder, UsageError, count_things, set_checkout, trust_only
-from seqdg.bench.benchmark import Benchmark, Request, load_requested
+from seqdg.bench.benchmark import NET_SETTING, Benchmark, Request, load_requested, split_settings
 from seqdg.bench.execution import (
     Executor,
     InProcess,
@@ -27,11 +27,11 @@ from seqdg.bench.execution import (
     sort_longest_first,
 )
 from seqdg.bench.executors import choose_executor, is_short
-from seqdg.bench.learners.stack_learner import find_learner
+from seqdg.bench.learners.stack_learner import StackLearner, find_learner
 from seqdg.bench.merging import note_part
 from seqdg.bench.planning import Kind, Plan, Shard, choose_compiled, parse_shard, plan_further, take_shard, time_groups
 from seqdg.bench.reruns import check_code
-from seqdg.bench.search import list_reused
+from seqdg.bench.search import TrialSearch, list_reused
 from seqdg.bench.task import Session, Trial, collect_by
 from seqdg.data import Dataset
 from seqdg.report import Exporter, Results, draw_table
@@ -70,6 +70,8 @@ def run(
     seed: int = 0,
     settings: Mapping[str, Mapping[str, Any]] | Sequence[str] = (),
     search: int = 1,
+    search_space: str = "usual",
+    sampler: str = "random",
     reuse: bool = False,
     settings_from: str | Path | None = None,
     select: str = "source-val",
@@ -122,6 +124,11 @@ def run(
     search : int
         Candidates of each algorithm. The first has its settings as they are; of the others, settings and learning rate
         are drawn.
+    search_space : str
+        Where candidates come from: "usual", settings from their ranges and rates around the benchmark's; or
+        "domainbed", what DomainBed's sweeps draw, from the same distributions.
+    sampler : str
+        "random", or "optuna": proposed for each held-out domain and seed from the source validation of those before.
     reuse : bool
         Search on the first seed alone, and use what `select` chooses there, for each held-out domain, on the others.
     settings_from : str or Path, optional
@@ -276,6 +283,8 @@ class _Runner:
             self.sink.on_message(f"note: {note}")
         seeds = self.benchmark.list_seeds(request)
         first = replace(request, trials=1) if request.reuse else request
+        proposes = request.sampler == "optuna"
+        first = replace(first, search=1, sampler="random") if proposes else first
         planned = self.benchmark.plan(task, first, session.device, store.finished())
         if self.shard is not None:
             note_part(store, planned, self.shard)
@@ -287,8 +296,16 @@ class _Runner:
             self.sink.on_message(f"note: {note}")
         wanted = [trial.description() for trial in planned.trials]
         again = seeds if request.reuse else []
-        add_command(store, command, [*wanted, *({**d, "seed": s} for d in wanted for s in again)])
+        add_command(store, command, [*wanted, *({**d, "seed": s} for d in wanted for s in again)], request.draws)
+        search = self._make_search(planned.trials) if proposes else None
         failed = self._train(planned)
+        while search is not None and not failed:
+            search.tell(store.records(), find_usual_criterion(store))
+            proposed = search.ask()
+            if not proposed:
+                break
+            planned = plan_further(task, [*planned.trials, *proposed], session.device, store.finished())
+            failed = self._train(planned)
         if request.reuse and not failed:
             more = list_reused(planned.trials, store.records(find_usual_criterion(store)), request.select, seeds[1:])
             if more:
@@ -297,6 +314,18 @@ class _Runner:
         if request.log:
             self.sink.show_table({trial.key for trial in planned.trials}, request.select)
         return planned
+
+    def _make_search(self, trials: Sequence[Trial]) -> TrialSearch:
+        for trial in trials:
+            if not isinstance(find_learner(trial.algorithm), StackLearner):
+                raise UsageError(
+                    f"--sampler optuna searches algorithms that train a net, and {trial.short_name} is none: search it "
+                    "in a run of its own, without --sampler."
+                )
+        settings = [s for s in self.request.settings if not s.startswith(NET_SETTING)]
+        fixed = split_settings(settings, list(dict.fromkeys(trial.algorithm for trial in trials)))
+        low, high = self.benchmark.lr_search
+        return TrialSearch(trials, self.request.search, fixed, (low, high))
 
     def _train(self, planned: Plan) -> list[Record]:
         """Train what a plan lacks, and return the records that failed."""

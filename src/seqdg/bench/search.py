@@ -20,13 +20,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqdg.base import UsageError, check_output, make_file_name, replace_file, restore_fields
-from seqdg.bench.learners.contract import TRAINING
+from seqdg.bench.learners.contract import DROPOUT, TRAINING
 from seqdg.bench.task import Trial
 from seqdg.core import (
     Range,
     Settings,
     build,
     collect_rules,
+    describe_settings,
     flatten_settings,
     list_alone,
     restore_settings,
@@ -182,10 +183,17 @@ class Optuna:
 
     TOGETHER = 8
 
-    def __init__(self, first: Proposal, count: int, seed: int = 0, fixed: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        first: Proposal,
+        count: int,
+        seed: int = 0,
+        fixed: Collection[str] = (),
+        multiples: tuple[float, float] = MULTIPLES,
+    ) -> None:
         self.first, self.total, self.seed = first, count, seed
         self.where = {name: values for name, values in list_ranges(first.algorithm).items() if name not in fixed}
-        self.rate = None if RATE in fixed or not first.lr else Range(first.lr * MULTIPLES[0], first.lr * MULTIPLES[1])
+        self.rate = None if RATE in fixed or not first.lr else Range(first.lr * multiples[0], first.lr * multiples[1])
         self._module = _import_optuna()
         self._studies: dict[Target, Any] = {}
         self._asked: dict[Target, int] = {}
@@ -244,6 +252,52 @@ class Optuna:
         return kinds.FloatDistribution(where.low, where.high, log=where.log)
 
 
+class TrialSearch:
+    """Optuna's search in a benchmark: candidates for each algorithm, choice of held-out domains and seed, each from the
+    source validation of those before.
+
+    It proposes the same again where a run goes on, as it is told the same.
+
+    trials: of the algorithms as they are.   fixed: settings that the user gave, by algorithm.
+    """
+
+    def __init__(
+        self, trials: Sequence[Trial], count: int, fixed: Mapping[str, Collection[str]], multiples: tuple[float, float]
+    ) -> None:
+        self._first = {(t.algorithm, (*t.held_out, str(t.seed))): t for t in trials}
+        self._asked: dict[str, tuple[str, Target, Proposal]] = {}  # by key of the trial
+        self._searches: dict[str, Optuna] = {}
+        for trial in trials:
+            if trial.algorithm not in self._searches:
+                algorithm = restore_settings(build(trial.algorithm), dict(trial.settings))
+                first = Proposal(algorithm, trial.protocol.lr)
+                self._searches[trial.algorithm] = Optuna(
+                    first, count, fixed=fixed.get(trial.short_name, ()), multiples=multiples
+                )
+
+    def ask(self) -> list[Trial]:
+        """Return the trials of the next round; none once all candidates are tried."""
+        asked = {}
+        for (name, target), first in self._first.items():
+            for proposal in self._searches[name].ask(target):
+                settings = tuple(sorted(describe_settings(proposal.algorithm).items()))
+                trial = replace(first, settings=settings, protocol=replace(first.protocol, lr=proposal.lr))
+                asked[trial.key] = trial
+                self._asked[trial.key] = name, target, proposal
+        return list(asked.values())
+
+    def tell(self, records: Sequence[Record], criterion: str) -> None:
+        """Take the scores of what was asked for, from the records of a run."""
+        scores = {
+            r.key: score_candidate(r, InnerTrials(()), "source-val", criterion) if r.status == DONE else None
+            for r in records
+            if r.key in self._asked
+        }
+        for key in [key for key in self._asked if key in scores]:
+            name, target, proposal = self._asked.pop(key)
+            self._searches[name].tell(target, proposal, scores[key])
+
+
 def _list_positions(name: str, now: Any) -> dict[str, Any]:
     """Return the value of a setting by its name; those of a setting per position by name and position."""
     return {f"{name}.{i}": value for i, value in enumerate(now)} if isinstance(now, tuple) else {name: now}
@@ -278,7 +332,7 @@ def list_reused(
             if len(t.held_out) == 2
             and len(best.held_out) == 1
             and outcome.held_out in t.held_out
-            and (t.algorithm, t.settings, t.protocol) == (best.algorithm, best.settings, best.protocol)
+            and (t.algorithm, t.settings, t.protocol, t.net) == (best.algorithm, best.settings, best.protocol, best.net)
         ]
         more += [replace(trial, seed=seed) for trial in (best, *inner) for seed in seeds]
     return tuple({trial.key: trial for trial in more}.values())
@@ -324,13 +378,14 @@ def write_settings(
     make_directory(folder, "--settings-out")
     paths = []
     chosen = choose_settings(records, rule, criterion)
+    drops = any(r.description["net"].get(DROPOUT) for r in records)
     for domain, by_algorithm in chosen.items():
         lines = [
             f"# Chosen by {rule} with {_write(domain)} held out: seqdg bench --held-out ... --settings-from this file"
         ]
         for algorithm, record in by_algorithm.items():
             lines += ["", f"[algorithms.{_write(algorithm)}]  # trial {record.key}"]
-            lines += [f"{name} = {_write(value)}" for name, value in _list_values(record).items()]
+            lines += [f"{name} = {_write(value)}" for name, value in _list_values(record, drops).items()]
         path = folder / f"{make_file_name(domain, '+-_.% ')}.toml"
         if path in paths:
             raise UsageError(
@@ -344,8 +399,11 @@ def write_settings(
     return paths
 
 
-def _list_values(record: Record) -> dict[str, Any]:
-    """Return the training fields and the settings of a record, as a benchmark's table has them."""
+def _list_values(record: Record, drops: bool) -> dict[str, Any]:
+    """Return the training fields and the settings of a record, as a benchmark's table has them.
+
+    drops: whether dropout is among them.
+    """
     about = record.description
     protocol = Protocol(**restore_fields(Protocol, about["protocol"]))
     training = {f.name: getattr(protocol, f.name) for f in fields(protocol) if f.name in TRAINING}
@@ -354,7 +412,8 @@ def _list_values(record: Record) -> dict[str, Any]:
         settings = {name: value for name, value in settings.items() if name in about["settings"]}
     except UsageError:  # a learner, or an algorithm of the user's own file
         settings = {name: _read(text) for name, text in about["settings"].items()}
-    return {**training, **settings}
+    dropout = {DROPOUT: record.description["net"].get(DROPOUT, 0.0)} if drops else {}
+    return {**training, **dropout, **settings}
 
 
 def _write(value: Any) -> str:

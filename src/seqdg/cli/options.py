@@ -238,6 +238,13 @@ class RunOptions:
         Domains to hold out, one at a time. Default: every domain.
     trials
         Seeds per algorithm and held-out domain. Default: the benchmark's.
+    search_space : usual|domainbed
+        Where the candidates of --search come from. usual: settings from their ranges, and rates around the
+        benchmark's. domainbed: learning rate, weight decay, batch size, dropout and settings as DomainBed's sweeps
+        draw them.
+    sampler : random|optuna
+        How candidates are found: drawn at random, or proposed by Optuna for each held-out domain and seed, from the
+        source validation of those before.
     reuse
         Search on the first seed alone; the others use the settings that --select chooses there for each held-out
         domain.
@@ -277,6 +284,8 @@ class RunOptions:
     seed: int = 0
     settings: Settings = None
     search: int = 1
+    search_space: str = "usual"
+    sampler: str = "random"
     reuse: bool = False
     settings_from: Path | None = None
     precision: str | None = None

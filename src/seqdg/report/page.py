@@ -24,9 +24,9 @@ from seqdg.report.published import find_table, set_beside
 from seqdg.report.run_contents import (
     RunContents,
     describe_diverged,
-    describe_draws,
     describe_missing,
     list_commands,
+    list_draws,
     list_facts,
     list_settings,
     read_contents,
@@ -161,7 +161,7 @@ class Selections:
         """Return the table, without tests; what it says of the run itself is found once."""
         run, chosen, unit = self.run, self.select(rule, criterion), results.CRITERIA[criterion]
         if self._sheet is None:
-            draws = describe_draws(run.commands)
+            draws = list_draws(run.commands)
             self._sheet = build_sheet(run.records, rule, criterion, outcomes=chosen, draws=draws)
         cells = results.summarize(chosen, unit.factor, unit.higher_is_better)
         beside = criterion == "accuracy" and find_table(run.benchmark, run.records)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqdg import results as stored
 from seqdg.base import UsageError, replace_file
-from seqdg.report.run_contents import describe_draws, read_contents
+from seqdg.report.run_contents import list_draws, read_contents
 from seqdg.report.sheet import build_sheet, choose_baseline
 from seqdg.report.table import PairedTests, ResultTable
 
@@ -196,7 +196,7 @@ class Results:
         criterion = self._choose(criterion)
         with stored.pause_garbage_collection():  # the records are needed to the end
             records = self.records(criterion)
-            draws = describe_draws(self._source.read_commands())
+            draws = list_draws(self._source.read_commands())
             sheet = build_sheet(
                 records, select, criterion, baseline, against, self.benchmark, spread=spread, draws=draws
             )

@@ -11,14 +11,6 @@ from typing import Any
 from seqdg.base import count_things, list_numbers, list_some
 from seqdg.results import DIVERGED, DONE, FAILED, Analysis, Record, RecordSource, summarize_trials
 
-_FIRST = "The first candidate has the benchmark's settings;"
-SPACES = {  # by --search-space, where the candidates of a search come from
-    "usual": f"{_FIRST} those of the others are drawn from their ranges, and the learning rate around the benchmark's.",
-    "domainbed": f"{_FIRST} learning rate, weight decay, batch size, dropout and the algorithm's own of the others are "
-    "drawn from the distributions of DomainBed's sweeps.",
-    "optuna": f"{_FIRST} the others were proposed by Optuna from source validation, for every held-out domain.",
-}
-
 
 @dataclass(frozen=True)
 class RunContents:
@@ -110,10 +102,9 @@ def list_commands(run: RunContents) -> list[str]:
     return [shlex.join(words + (["--seed", str(trials["seeds"][0])] if trials["seeds"][0] else []))]
 
 
-def describe_draws(commands: Sequence[Mapping[str, Any]]) -> str:
-    """Say how the candidates of a search were drawn; "" where nothing says so: a run of an older version, or none."""
-    sentences = {SPACES[c["search"]["space"]]: None for c in commands if c.get("search")}
-    return " ".join(sentences)
+def list_draws(commands: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """List where the candidates of searches come from; nothing where no command says so, as those of older versions."""
+    return tuple(dict.fromkeys(c["draws"] for c in commands if c.get("draws")))
 
 
 def list_facts(run: RunContents) -> list[tuple[str, str]]:

@@ -27,6 +27,14 @@ _LOOKS = {  # what else is to be known of a rule
     "oracle-split": ": the other fifth chose the settings, at the last step",
 }
 
+_FIRST = "The first candidate has the benchmark's settings;"
+_DRAWS = {  # by their kind, where the candidates of a search come from
+    "usual": f"{_FIRST} those of the others are drawn from their ranges, and the learning rate around the benchmark's.",
+    "domainbed": f"{_FIRST} learning rate, weight decay, batch size, dropout and the algorithm's own of the others are "
+    "drawn from the distributions of DomainBed's sweeps.",
+    "optuna": f"{_FIRST} the others were proposed by Optuna from source validation, for every held-out domain.",
+}
+
 
 @dataclass(frozen=True)
 class Sheet:
@@ -46,7 +54,7 @@ class Sheet:
     imports: Sequence[str] = ()  # sentences on trials that another program trained
     reused: str = ""  # whether other seeds reuse what was chosen on the first, as `find_reuse` says
     spread: str = "stderr"  # what ± means, one of `SPREADS`
-    draws: str = ""  # a sentence on where candidates come from
+    draws: Sequence[str] = ()  # where the candidates of searches come from, by names of `_DRAWS`
     row_title: ClassVar[str] = "held out"  # what the rows are, in the head of a table
     row_key: ClassVar[str] = "held_out"  # and for programs
 
@@ -159,7 +167,7 @@ class Sheet:
         """Sentences about the cells."""
         remarks = [*self.versions, *self.imports]
         remarks += [_describe_choice(self.candidates, self.select, self.reused)] if self.searched else []
-        remarks += [self.draws] if self.searched and self.draws else []
+        remarks += [_DRAWS[kind] for kind in self.draws] if self.searched else []
         remarks += [
             f"This run mixes trainings of {name} {' and '.join(values)}." for name, values in self.mixed.items()
         ]
@@ -204,14 +212,14 @@ def build_sheet(
     benchmark: str = "",
     outcomes: Sequence[results.Outcome] | None = None,
     spread: str = "stderr",
-    draws: str = "",
+    draws: Sequence[str] = (),
 ) -> Sheet:
     """Build the table of some records.
 
     baseline: the algorithm that the others are tested against.   against: whose published numbers are
         set beside these, one of `published.PUBLISHED`.
     outcomes: what this rule and criterion select, where that is known already.   spread: what ± means.
-    draws: a sentence on where candidates come from.
+    draws: where the candidates of searches come from.
     """
     chosen = results.select_outcomes(records, select, criterion) if outcomes is None else outcomes
     if not chosen:
@@ -229,7 +237,7 @@ def build_sheet(
         paper,
         tests,
         candidates=results.count_candidates(records),
-        mixed=results.find_mixtures(records),
+        mixed=results.find_mixtures(records, "domainbed" in draws),
         failed=Counter(r.algorithm for r in records if r.status == results.FAILED),
         versions=results.describe_versions(records),
         transductive=list(dict.fromkeys(o.algorithm for o in chosen if o.record.description.get("together"))),

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from seqdg import results
 from seqdg.base import UsageError, join_names, list_some
-from seqdg.report.run_contents import describe_draws
+from seqdg.report.run_contents import list_draws
 from seqdg.report.sheet import Sheet, build_sheet
 
 
@@ -116,7 +116,7 @@ def summarize_runs(
             _check_choice(name, [(rules[i], criteria[i]) for i in which])
             source = stack.enter_context(closing(results.open_runs([paths[i] for i in which])))
             chosen = criteria[which[0]] or results.find_usual_criterion(source)
-            draws = describe_draws(source.read_commands())
+            draws = list_draws(source.read_commands())
             parts[name] = build_sheet(source.records(chosen), rules[which[0]], chosen, spread=spread, draws=draws)
     if len(parts) == 1:
         raise UsageError(

@@ -70,15 +70,18 @@ def _count_tried(records: Sequence[Record]) -> dict[tuple[str, str], Counter[int
     return counts
 
 
-def find_mixtures(records: Sequence[Record]) -> dict[str, list[str]]:
+def find_mixtures(records: Sequence[Record], draws_training: bool = False) -> dict[str, list[str]]:
     """Return the fields of the protocol other than the rate in which the candidates of an algorithm differ, and their
-    values: the steps, for example, where two commands filled one run. A field that was added later may be absent."""
+    values: the steps, for example, where two commands filled one run. A field that was added later may be absent.
+
+    draws_training: whether a search drew more of the training than the rate, as DomainBed's do.
+    """
     mixtures: dict[str, dict[str, None]] = {}
     protocols: dict[str, dict[str, Any]] = {}
     for r in _keep_tabled(records):
         protocol = r.description["protocol"]
         first = protocols.setdefault(r.algorithm, protocol)
-        searched = ("lr", "batch", "weight_decay") if r.is_imported else ("lr",)  # as DomainBed's search does
+        searched = ("lr", "batch", "weight_decay") if r.is_imported or draws_training else ("lr",)
         for name in dict.fromkeys((*first, *protocol)):
             values = [str(p.get(name, "as before")) for p in (first, protocol)]
             if name not in searched and values[0] != values[1]:
@@ -183,9 +186,11 @@ def _evaluate(record: Record, i: int, rule: str, criterion: str, within: Sequenc
 
 
 def name_candidate(record: Record) -> str:
-    """Return what identifies a candidate: the algorithm, its settings and its protocol with the learning rate."""
+    """Return what identifies a candidate: the algorithm, its settings, its protocol with the learning rate, and what
+    dropout drops."""
     about = record.description
-    return json.dumps([about["algorithm"], about["settings"], about["protocol"]], sort_keys=True)
+    dropout = about["net"].get("dropout", 0.0)
+    return json.dumps([about["algorithm"], about["settings"], about["protocol"], dropout], sort_keys=True)
 
 
 def score_candidate(record: Record, inner: InnerTrials, rule: str, criterion: str) -> float:

@@ -393,13 +393,15 @@ class Store(RecordSource):
             raise UsageError(f"{self.path} cannot be used: {text}.") from error
 
 
-def add_command(store: Store, command: str, descriptions: Sequence[Mapping[str, Any]]) -> None:
+def add_command(store: Store, command: str, descriptions: Sequence[Mapping[str, Any]], draws: str = "") -> None:
     """Store a command with the algorithms, held-out domains and seeds of the trials that it asked for.
 
     A command that runs again is stored once.
+
+    draws: where the candidates of its search come from; "" where it has none.
     """
     single = [d for d in descriptions if len(d["held_out"]) == 1 or d["protocol"].get("train_domains")]
-    entry = {"command": command, **summarize_trials(single)}
+    entry = {"command": command, **summarize_trials(single), **({"draws": draws} if draws else {})}
     commands = store.read_commands()
     if entry not in commands:
         store.set_meta(COMMANDS, json.dumps([*commands, entry]))

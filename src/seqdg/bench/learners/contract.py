@@ -33,6 +33,8 @@ TRAINING = (
     "schedule", "warmup", "drop_every", "drop", "domains_per_step", "members", "loss",
     "path", "layer_decay",
 )  # fmt: skip
+SPACES = ("usual", "domainbed")
+DROPOUT = "dropout"  # of the net: a setting too
 _NAMED = re.compile(r'^@register_learner\("([^"]+)"\)', re.MULTILINE)
 OnStep = Callable[[int], None]  # called with the number of steps taken so far
 
@@ -45,6 +47,7 @@ class Candidate:
     settings: tuple[tuple[str, str], ...]  # every one, as text
     protocol: Protocol
     net: NetSpec | None = None  # where it is not the task's: a learner that builds its own says so
+    dropout: float | None = None  # of the task's net, where it is another
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class Draft:
     multiples: tuple[float, float] = (1.0, 1.0)  # of the learning rate, between which others are drawn
     sources: int = 0  # domains to learn from; 0: not known
     shape: tuple[int, ...] = ()  # of one input; (): not known
+    space: str = "usual"  # one of SPACES, where candidates are drawn from
 
 
 class Learner(ABC):

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from seqdg.base import Params, UsageError, find_family, import_plugin, prepare_process
+from seqdg.bench.domainbed_space import draw_from_domainbed
 from seqdg.bench.learners.contract import (
     Candidate,
     Draft,
@@ -89,6 +90,13 @@ class StackLearner(Learner):
     def propose(self, draft: Draft) -> list[Candidate]:
         algorithm = build(draft.name)
         first = Proposal(apply_draft(draft, algorithm), choose_rate(draft, algorithm))
+        if draft.space == "domainbed":
+            optimizer = choose_optimizer(algorithm, draft.protocol)
+            drawn = draw_from_domainbed(
+                draft.name, first, draft.protocol, optimizer, draft.count, draft.settings, draft.shape
+            )
+            candidates = [(make_candidate(draft.name, d.algorithm, d.protocol), d.dropout) for d in drawn]
+            return [replace(candidate, dropout=dropout) for candidate, dropout in candidates]
         tried = draw_proposals(first, draft.count, fixed=draft.settings, multiples=draft.multiples)
         return [make_candidate(draft.name, candidate, replace(draft.protocol, lr=lr)) for candidate, lr in tried]
 
