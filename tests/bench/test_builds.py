@@ -1,18 +1,23 @@
-"""How often a run builds a net: to check its plan, to time its groups and to train them."""
+"""How often a run reads and builds what it needs: once."""
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import seqdg
 from digits import TASK, make_plan
 from seqdg.bench import Request, Task, Trial, planning
+from seqdg.bench import benchmark as benchmark_module
 from seqdg.bench import task as task_module
+from seqdg.cli import main
 from seqdg.nets import BuiltNet
+from seqdg.results import Store
 
 
 @pytest.fixture
@@ -75,3 +80,29 @@ def test_nets_are_kept_while_they_take_little_memory_and_as_long_as_their_task(
     assert key in task_module._kept
     del task
     assert key not in task_module._kept
+
+
+def test_a_run_reads_the_benchmarks_file_and_its_own_store_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls: Counter[str] = Counter()
+
+    def count(owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+
+        def counted(*values: Any, **named: Any) -> Any:
+            calls[name] += 1
+            return original(*values, **named)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(benchmark_module, "load_benchmark")
+    count(Store, "_find_damage")
+    count(Store, "records")
+    command = "seqdg bench rotated-mnist --algorithms agg --held-out 0 --trials 2 --steps 4 --workers 0 --out"
+    monkeypatch.setattr(sys, "argv", [*command.split(), str(tmp_path / "run")])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert not end.value.code
+    assert "average" in capsys.readouterr().out
+    assert calls == {"load_benchmark": 1, "_find_damage": 1, "records": 1}  # for the table

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 from seqdg.base.front import open_front
 
 if TYPE_CHECKING:
-    from seqdg.bench.benchmark import Benchmark, Request, list_benchmarks, load_benchmark, split_settings
+    from seqdg.bench.benchmark import (
+        Benchmark,
+        Request,
+        list_benchmarks,
+        load_benchmark,
+        load_requested,
+        split_settings,
+    )
     from seqdg.bench.execution import (
         Executor,
         InProcess,

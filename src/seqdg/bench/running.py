@@ -7,7 +7,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -204,7 +204,8 @@ def run(
     options = {name: value for name, value in locals().items() if name not in ("benchmark", "progress", "command")}
     request = Request(**options)
     with trust_only((*(request.algorithms or ()), request.net or ""), request.trust):
-        results = run_benchmark(benchmark, request, command, quiet=not progress)
+        command = command or request.write_command(benchmark)
+        results = run_benchmark(load_requested(benchmark, request), request, command, quiet=not progress)
     if results.failures():
         warnings.warn(describe_failures(results), FailedTrials, stacklevel=2)
     return results
@@ -221,15 +222,14 @@ def describe_failures(results: Results) -> str:
     )
 
 
-def run_benchmark(benchmark: str, request: Request, command: str | None = None, quiet: bool = False) -> Results:
+def run_benchmark(chosen: Benchmark, request: Request, command: str, quiet: bool = False) -> Results:
     """Run what is missing of a request, store it, and return its results. The same call again does only what is then
     missing.
 
-    benchmark: a name, or the user's own .toml file.   command: what the user typed, for the report; None: what asks for
-    the same trials.   quiet: say nothing on the console.
+    chosen: as `load_requested` gives it.   command: what the user typed, for the report.   quiet: say nothing on the
+    console.
     """
     set_checkout(DOMAINBED, request.domainbed)
-    chosen = load_requested(benchmark, request)
     executor, device = choose_executor(request, request.device)
     shard = None if request.shard is None else parse_shard(request.shard)
     directory = request.find_directory(chosen)
@@ -245,12 +245,14 @@ def run_benchmark(benchmark: str, request: Request, command: str | None = None, 
         chosen.make_task(request.data, request.allow_partial, request.held_out, request.rows), device, saving
     )
     on_message = (lambda text: None) if quiet else _say
-    with lock_directory(directory), closing(Store.create(directory, chosen.name)) as store:
+    with lock_directory(directory), ExitStack() as stack:
+        store = stack.enter_context(closing(Store.create(directory, chosen.name)))
         check_versions(store, directory)
         sink = TrackedStore(store, Exporter(request.log, directory, chosen.name, on_message), on_message)
         runner = _Runner(chosen, request, session, executor, directory, store, sink, shard, quiet)
-        planned = runner.finish(command or request.write_command(benchmark))
-    return Results.open(directory).only([trial.key for trial in planned.trials])
+        planned = runner.finish(command)
+        stack.pop_all()  # the results read on from the store, which was found whole and need not be again
+    return Results(directory, store, [trial.key for trial in planned.trials])
 
 
 def _say(text: str) -> None:
@@ -376,11 +378,10 @@ class TrackedStore:
         self._exporter.show_table([r for r in self._store.records() if r.key in keys], rule)
 
 
-def preview_run(benchmark: str, request: Request) -> str:
+def preview_run(chosen: Benchmark, request: Request) -> str:
     """Say what a request would train, and about how long it would take and how much memory and disk; train nothing but
     a few steps, to time them, and write nothing."""
     set_checkout(DOMAINBED, request.domainbed)
-    chosen = load_requested(benchmark, request)
     executor, device = choose_executor(request, request.device)
     directory = request.find_directory(chosen)
     task = chosen.make_task(request.data, request.allow_partial, request.held_out, request.rows)

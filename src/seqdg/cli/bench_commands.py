@@ -34,12 +34,13 @@ def bench(benchmark: str = "rotated-mnist", /, dry_run: bool = False, *, asked: 
         Train nothing; print what would run, and about how much time, memory and disk it takes.
     """
     request = asked.make_request()
+    chosen = benchmarks.load_requested(benchmark, request)
     if dry_run:
-        typer.echo(benchmarks.preview_run(benchmark, request))
+        typer.echo(benchmarks.preview_run(chosen, request))
         return
-    directory = request.find_directory(benchmarks.load_benchmark(benchmark))
+    directory = request.find_directory(chosen)
     with explain_interruption(directory):
-        run = benchmarks.run_benchmark(benchmark, request, quote_command())
+        run = benchmarks.run_benchmark(chosen, request, quote_command())
     statuses = run.count_statuses()
     if any(status != results.FAILED for status in statuses):
         typer.echo(run.table(asked.select))
