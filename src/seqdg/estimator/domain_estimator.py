@@ -119,7 +119,7 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
             self._set_model(fit_model(user_data, adapt_recipe(recipe, user_data.dataset)))
         return self
 
-    def fit_prepared(self, user_data: UserData, may_fit: Callable[[int], bool] = lambda place: True) -> None:
+    def fit_prepared(self, user_data: UserData, may_fit: Callable[[int], bool] = lambda index: True) -> None:
         """Train on rows that are read already, with missing values of a table left open.
 
         Parameters
@@ -127,7 +127,7 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         user_data : UserData
             The rows, as `compare` reads them once for all trainings.
         may_fit : callable, optional
-            Whether there is time for another member of an ensemble, by its place.
+            Whether there is time for another member of an ensemble, by its index.
         """
         if members := self._list_members():
             self._set_model(fit_ensemble(user_data, members, may_fit))

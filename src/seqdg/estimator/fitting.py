@@ -160,18 +160,18 @@ def _calibrate(model: NetModel, dataset: Dataset) -> NetModel:
 def fit_ensemble(
     user_data: UserData,
     members: Sequence[tuple[Member, Recipe]],
-    may_fit: Callable[[int], bool] = lambda place: True,
+    may_fit: Callable[[int], bool] = lambda index: True,
 ) -> EnsembleModel:
     """Train the members of a weighted ensemble on all domains, in their order.
 
-    user_data: with missing values of a table left open.   may_fit: whether there is time for a member, by its place;
+    user_data: with missing values of a table left open.   may_fit: whether there is time for a member, by its index;
     asked for all but the first. Those that are left out, or that diverge, are named in the model's notes.
     """
     scaled: dict[str, UserData] = {}
     fitted: list[tuple[Model, Member]] = []
     left_out: list[str] = []
-    for place, (member, recipe) in enumerate(members):
-        if fitted and not may_fit(place):
+    for index, (member, recipe) in enumerate(members):
+        if fitted and not may_fit(index):
             left_out.append(f"{member.name} is not in the ensemble: no time was left to fit it.")
             continue
         scaling = recipe.protocol.scaling

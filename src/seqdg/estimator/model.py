@@ -195,8 +195,8 @@ class NetModel(Model):
         dtype = self.input.dtype
         criterion = NumberLoss() if self.is_regression else cross_entropy
         net = Net(self.module, self.batchnorm, criterion).to(self.device, dtype)
-        placed = {name: p.to(self.device, dtype if p.is_floating_point() else None) for name, p in self.params.items()}
-        return net, tree.unstack(placed) if self.members > 1 else [placed]
+        moved = {name: p.to(self.device, dtype if p.is_floating_point() else None) for name, p in self.params.items()}
+        return net, tree.unstack(moved) if self.members > 1 else [moved]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,15 +290,15 @@ def _write_into(folder: Path, model: Model) -> str:
     if isinstance(model, EnsembleModel):
         about: dict[str, Any] = {ENSEMBLE: []}
         for i, (one, member) in enumerate(model.members, start=1):
-            place = folder / MEMBERS / str(i)
-            place.mkdir(parents=True)
+            inside = folder / MEMBERS / str(i)
+            inside.mkdir(parents=True)
             about[ENSEMBLE].append(
                 {
                     "algorithm": one.name,
                     "weight": member.weight,
                     "temperature": member.temperature,
                     "directory": f"{MEMBERS}/{i}",
-                    "sha256": _write_into(place, one),
+                    "sha256": _write_into(inside, one),
                 }
             )
     else:
@@ -367,11 +367,11 @@ def _read_ensemble(path: Path, text: Mapping[str, Any], net: nn.Module | None, d
     """Read every member of an ensemble, each of which must be the one that was saved."""
     members: list[tuple[Model, Member]] = []
     for about in text[ENSEMBLE]:
-        place = path / about["directory"]
-        if place.parent != path / MEMBERS or not place.is_dir():
+        inside = path / about["directory"]
+        if inside.parent != path / MEMBERS or not inside.is_dir():
             raise UsageError(f"{path} has no {about['directory']}: it is not all of the model. Copy it again.")
-        _check_hash(place / TEXT, about["sha256"], read_description(place)["sha256"])
-        model = read_model(place, net, device)
+        _check_hash(inside / TEXT, about["sha256"], read_description(inside)["sha256"])
+        model = read_model(inside, net, device)
         members.append((model, make_member(model, about["weight"], about["temperature"])))
     first = members[0][0]
     return EnsembleModel(

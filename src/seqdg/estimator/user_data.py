@@ -154,7 +154,7 @@ def _warn_of_order(x: Any, **others: Any) -> None:
             continue
         if len(index) == len(other) and index.isin(other).all() and other.isin(index).all():
             warnings.warn(
-                f"The index of {name} has the entries of X's in another order. Rows belong together by place, not "
+                f"The index of {name} has the entries of X's in another order. Rows belong together by position, not "
                 f"by the index: if the index is right, give {name}.loc[X.index].",
                 UserWarning,
                 stacklevel=4,
@@ -208,7 +208,7 @@ def make_user_data(
 
 
 def _encode(y: NDArray[Any], recipe: Recipe) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the classes, and each row's place among them."""
+    """Return the classes, and each row's index among them."""
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise UsageError(f"There is only one class, {classes[0]}: at least two are needed to learn to tell them apart.")
@@ -253,7 +253,7 @@ def join_domains(domains: Any, groups: Any) -> Any:
 
 
 def read_domains(domains: Any, rows: int) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Return the names in order, and the place of each row's domain among them."""
+    """Return the names in order, and the index of each row's domain among them."""
     if domains is None:
         return ("all",), np.zeros(rows, dtype=np.int64)
     if isinstance(domains, str):
@@ -311,7 +311,7 @@ Weights = NDArray[np.float64]
 def read_weights(sample_weight: Any, names: Sequence[str], domain: NDArray[np.int64]) -> Weights | None:
     """Return the weights of rows (row,), or None where all weigh the same.
 
-    domain: (row,) the place of each row's domain among the names.
+    domain: (row,) the index of each row's domain among the names.
     """
     if sample_weight is None:
         return None

@@ -436,10 +436,10 @@ def _embed_choices(content: Page, parts: Any) -> tuple[dict[str, dict[str, int]]
     known = {key: add(parts.section(s)) for key, s in sections.items()}
     nothing = add("")
     for key, made in content.choices.items():
-        placed = {s.name: known[id(s)] for s in made.sections}
+        by_name = {s.name: known[id(s)] for s in made.sections}
         choices["\n".join(key)] = {
             "lead": add(escape(made.lead)), "answers": add(parts.answers(made.answers)),
-            **{name: placed.get(name, nothing) for name in CHANGING},
+            **{name: by_name.get(name, nothing) for name in CHANGING},
         }  # fmt: skip
     return choices, list(fragments)
 

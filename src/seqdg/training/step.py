@@ -205,7 +205,7 @@ def _keep_apart(new: Params, memory: Params, params: Params) -> Params:
 
 
 def _is_same_memory(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors are one, or another view of the same numbers in the same places."""
+    """Whether two tensors are one, or another view of the same numbers in the same memory."""
     return a is b or (
         a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride() and a.numel() > 0
     )

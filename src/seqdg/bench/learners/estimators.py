@@ -265,7 +265,7 @@ def _describe_array(array: np.ndarray[Any, Any]) -> str:
 
 
 def _describe_function(function: Any) -> str:
-    """Name a function by its place, and by its code where it has some: two lambdas of a line share their place."""
+    """Name a function by where it is defined, and by its code where it has some: two lambdas may share a line."""
     where = f"{getattr(function, '__module__', '')}.{function.__qualname__}"
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, types.ModuleType):

@@ -232,7 +232,7 @@ def extract(
         raise UsageError("There are no pictures or texts to extract features of.")
     if batch < 1:
         raise UsageError(f"The batch size is {batch}, but it must be at least 1.")
-    place, total = torch.device(choose_device(device)), len(lines)
+    there, total = torch.device(choose_device(device)), len(lines)
     starts = range(0, total, PART)
     paths = [
         find_parts_folder() / f"{make_key(backbone, chr(10).join(lines[start : start + PART]))}.safetensors"
@@ -244,7 +244,7 @@ def extract(
             end = min(start + PART, total)
             known = _read_part(path)
             if known is None or len(known) != end - start:
-                known = _compute_part(backbone, range(start, end), read, place, batch, pool, problems, progress, total)
+                known = _compute_part(backbone, range(start, end), read, there, batch, pool, problems, progress, total)
                 if known is not None:
                     _write_part(path, known)
             elif progress is not None:

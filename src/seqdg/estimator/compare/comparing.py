@@ -478,11 +478,11 @@ def _list_combined(learners: Mapping[str, Learner], notes: list[str]) -> list[st
 
 
 def _make_limit(budget: Budget | None, sweep: Sweep, comparison: Comparison, rows: int) -> Callable[[int], bool]:
-    """Return what says whether there is time to fit a member of the ensemble, by its place, to so many rows."""
+    """Return what says whether there is time to fit a member of the ensemble, by its index, to so many rows."""
     contenders = {contender.name: contender for contender in sweep.tried.get((), [])}
 
-    def may_fit(place: int) -> bool:
-        name = comparison.members[place].algorithm
+    def may_fit(index: int) -> bool:
+        name = comparison.members[index].algorithm
         return budget is None or estimate_fit(sweep, contenders[name], rows) < budget.left_in_all
 
     return may_fit

@@ -160,7 +160,7 @@ class Comparison:
     outcomes: Mapping[str, Sequence[Outcome]]  # by rule, which chooses settings and step of each algorithm
     chosen: Mapping[str, Sequence[Outcome]]  # by rule, which chooses the algorithm too
     baseline: str | None
-    reason: Choice  # for the choice, by the place of a candidate in `ranked`
+    reason: Choice  # for the choice, by the index of a candidate in `ranked`
     ranked: tuple[str, ...]  # the algorithm of each candidate for all domains, the simplest first
     notes: tuple[str, ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)  # of each domain; of weighted ones, how many they are worth

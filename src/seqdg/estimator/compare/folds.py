@@ -394,10 +394,10 @@ def _take_held_out(record: Record, held_out: Target) -> Record:
     """Return a record with these of its held-out domains alone."""
     if record.held_out == held_out:
         return record
-    places = [record.held_out.index(d) for d in held_out]
+    indices = [record.held_out.index(d) for d in held_out]
 
     def take(values: Mapping[str, list[float]]) -> dict[str, list[float]]:
-        return {criterion: [each[place] for place in places] for criterion, each in values.items()}
+        return {criterion: [each[index] for index in indices] for criterion, each in values.items()}
 
     history = [
         replace(
