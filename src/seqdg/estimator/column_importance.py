@@ -18,7 +18,8 @@ from sklearn.metrics import get_scorer, get_scorer_names
 
 from seqdg.base import UsageError, align_columns, list_some, refuse_broken, unknown
 from seqdg.data import Frame, is_dataframe
-from seqdg.estimator.user_data import read_domains, read_weights
+from seqdg.estimator.domain_estimator import DomainEstimator
+from seqdg.estimator.user_data import read_domains, read_weights, take_domains
 from seqdg.report import Figure, draw_rows, make_row, make_styles, shorten_names
 from seqdg.results import Spread, estimate_spread
 from seqdg.training import make_stream
@@ -156,8 +157,8 @@ def importance(
         The table.
     y : array of shape (row,)
         The labels or numbers.
-    domains : array of shape (row,)
-        The name or number of each row's domain.
+    domains : array of shape (row,), or str
+        The name or number of each row's domain, or the column of the data frame X that holds it.
     columns : list of str, optional
         The columns to shuffle. By default all.
     repeats : int, default 5
@@ -187,6 +188,7 @@ def importance(
     >>> found.frame()[["column", "verdict"]].to_dict("list")
     {'column': ['x0', 'x1'], 'verdict': ['transfers', 'little']}
     """
+    X, domains = take_domains(X, domains)
     table = _read_table(X)
     if repeats < 1:
         raise UsageError(f"{repeats} repeats were asked for, but at least 1 is needed.")
@@ -219,6 +221,8 @@ def importance(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about categories that a fold has not seen
             fitted = clone(model)
+            if isinstance(fitted, DomainEstimator):
+                fitted.set_params(verbose=0)  # what is shown here are the folds
             takes_domains = "domains" in signature(fitted.fit).parameters
             known = {"domains": np.array(every)[domain[trained]]} if takes_domains else {}
             fitted.fit(enter(table.iloc[trained]), labels[trained], **known, **_pick_weights(weight, trained))

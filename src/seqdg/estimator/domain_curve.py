@@ -214,8 +214,8 @@ def learning_curve(
         The inputs.
     y : array of shape (row,)
         The labels or numbers.
-    domains : array of shape (row,)
-        The name or number of each row's domain.
+    domains : array of shape (row,), or str
+        The name or number of each row's domain, or the column of the data frame X that holds it.
     seeds : int, default 1
         Trainings of each choice of domains.
     subsets : int, default 12

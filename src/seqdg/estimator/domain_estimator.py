@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from seqdg.base import UsageError, choose_device, list_some
-from seqdg.bench import FittedEstimator, list_learners
+from seqdg.bench import FittedEstimator, count_files, list_learners
 from seqdg.core import Algorithm
 from seqdg.data import Frame, count_present
 from seqdg.estimator.fitting import fit_ensemble, fit_model
@@ -80,6 +80,7 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
     augment: str = ""
     device: str = "auto"
     random_state: Any = 0
+    verbose: int = 1
 
     def fit(self: Kind, X: Any, y: Any, domains: Any = None, sample_weight: Any = None, groups: Any = None) -> Kind:
         """Train on the rows of all domains.
@@ -90,8 +91,9 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
             The inputs.
         y : array of shape (row,)
             The labels, or the numbers to predict.
-        domains : array of shape (row,), optional
-            The name or number of each row's domain. By default all rows are of one domain.
+        domains : array of shape (row,) or str, optional
+            The name or number of each row's domain, or the column of the data frame X that holds it. By default all
+            rows are of one domain.
         sample_weight : array of shape (row,), optional
             How much each row counts, in training and in every score. Weights are scaled to a mean of 1 within each
             domain, so that domains count the same whatever their rows weigh.
@@ -113,10 +115,11 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
                 UserWarning,
                 stacklevel=2,
             )
-        if members:
-            self._set_model(fit_ensemble(user_data, members))
-        else:
-            self._set_model(fit_model(user_data, adapt_recipe(recipe, user_data.dataset)))
+        with count_files("fitting", quiet=not self.verbose) as on_progress:
+            if members:
+                self._set_model(fit_ensemble(user_data, members, on_progress=on_progress))
+            else:
+                self._set_model(fit_model(user_data, adapt_recipe(recipe, user_data.dataset), on_progress))
         return self
 
     def fit_prepared(self, user_data: UserData, may_fit: Callable[[int], bool] = lambda index: True) -> None:
@@ -346,6 +349,8 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
         'auto', 'cpu' or 'cuda'.
     random_state : int or RandomState, default 0
         The same one gives the same model.
+    verbose : int, default 1
+        Show how far `fit` is; 0 shows nothing.
 
     Attributes
     ----------
@@ -491,7 +496,7 @@ class DomainRegressor(RegressorMixin, DomainEstimator):  # type: ignore[misc]
     criterion : str, default 'rmse'
         What chooses the step: rmse, mae, r2 or pearson.
     settings, hidden, batchnorm, steps, batch, domains_per_step, optimizer, lr, momentum, weight_decay, scaling, \
-schedule, warmup, validation, evaluations, stop, members, image_size, augment, device, random_state : optional
+schedule, warmup, validation, evaluations, stop, members, image_size, augment, device, random_state, verbose : optional
         As in `DomainClassifier`.
 
     Attributes

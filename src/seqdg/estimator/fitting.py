@@ -28,7 +28,7 @@ from seqdg.bench import (
     weigh_rows,
 )
 from seqdg.core import Algorithm, count_needed_evaluations, describe_settings
-from seqdg.data import Dataset
+from seqdg.data import Dataset, ProgressCallback
 from seqdg.estimator.label_shift import find_priors
 from seqdg.estimator.model import ROWS, ArrayModel, EnsembleModel, Model, NetModel, share_input
 from seqdg.estimator.model_inputs import ImageInput, TableInput
@@ -46,10 +46,13 @@ from seqdg.training import (
 )
 
 
-def fit_model(user_data: UserData, recipe: Recipe) -> Model:
-    """Train on all domains: a net, or whatever learner the recipe names."""
+def fit_model(user_data: UserData, recipe: Recipe, on_progress: ProgressCallback = lambda done, total: None) -> Model:
+    """Train on all domains: a net, or whatever learner the recipe names.
+
+    on_progress: called with the steps of a net that are taken, and their total.
+    """
     if isinstance(recipe.algorithm, Algorithm):
-        model: Model = _fit_net(user_data, recipe, recipe.algorithm)
+        model: Model = _fit_net(user_data, recipe, recipe.algorithm, on_progress)
     else:
         model = _fit_arrays(user_data, recipe)
     return model.with_facts(columns=dict(user_data.columns)) if user_data.columns else model
@@ -78,7 +81,7 @@ def _fit_arrays(user_data: UserData, recipe: Recipe) -> ArrayModel:
     )
 
 
-def _fit_net(user_data: UserData, recipe: Recipe, algorithm: Algorithm) -> NetModel:
+def _fit_net(user_data: UserData, recipe: Recipe, algorithm: Algorithm, on_progress: ProgressCallback) -> NetModel:
     """Train a net; keep the weights of the step that the recipe asks for, or that validates best."""
     dataset = user_data.dataset
     task, net, module = make_task(user_data, recipe)
@@ -109,6 +112,7 @@ def _fit_net(user_data: UserData, recipe: Recipe, algorithm: Algorithm) -> NetMo
         if not bool(torch.isfinite(losses).all()):
             raise UsageError(f"Training diverged within {step} steps: the loss is not finite. Choose a smaller lr.")
         history.append(evaluations[0])
+        on_progress(step, stops[-1])
         if find_kept() is evaluations[0]:
             weights = deployed if protocol.members > 1 else tree.unstack(deployed)[0]
 
@@ -161,6 +165,7 @@ def fit_ensemble(
     user_data: UserData,
     members: Sequence[tuple[Member, Recipe]],
     may_fit: Callable[[int], bool] = lambda index: True,
+    on_progress: ProgressCallback = lambda done, total: None,
 ) -> EnsembleModel:
     """Train the members of a weighted ensemble on all domains, in their order.
 
@@ -182,6 +187,7 @@ def fit_ensemble(
             fitted.append((fit_model(rows, adapt_recipe(recipe, rows.dataset)), member))
         except UsageError as error:
             left_out.append(f"{member.name} is not in the ensemble: {error}")
+        on_progress(index + 1, len(members))
     if not fitted:
         raise UsageError(f"No member of the ensemble could be fitted. {left_out[0]}")
     total = sum(member.weight for _, member in fitted)

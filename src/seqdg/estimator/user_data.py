@@ -17,7 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 from torch import Tensor
 
-from seqdg.base import UsageError, count_things, list_some, measure_free_memory
+from seqdg.base import UsageError, count_things, list_some, measure_free_memory, unknown
 from seqdg.data import (
     STANDARD,
     Dataset,
@@ -172,6 +172,7 @@ def make_user_data(
     sample_weight: (row,) how much each row counts; None: all the same.
     """
     _warn_of_order(x, y=y, domains=domains, sample_weight=sample_weight)
+    x, domains = take_domains(x, domains)
     x = read_input(x)
     y = read_numbers(y) if recipe.is_regression else read_labels(y)
     if len(x) != len(y):
@@ -243,6 +244,15 @@ def _read_images(x: Any, shape: tuple[int, ...], recipe: Recipe) -> tuple[Any, I
     read = ImageInput(shape[1], size, normalization, stored=max(shape[2:]))
     is_map = isinstance(x, np.ndarray) and x.dtype == np.uint8
     return (x if is_map else read.read(x)[0]), read
+
+
+def take_domains(x: Any, domains: Any) -> tuple[Any, Any]:
+    """Return the inputs without the domains, and the domain of every row, where a column of a frame was named."""
+    if not isinstance(domains, str) or not is_dataframe(x) or isinstance(x, Frame):
+        return x, domains
+    if domains not in x.columns:
+        raise unknown("column", domains, map(str, x.columns), "X")
+    return x[[name for name in x.columns if name != domains]], x[domains]
 
 
 def join_domains(domains: Any, groups: Any) -> Any:

@@ -288,3 +288,32 @@ def test_an_algorithm_is_needed_where_one_is_meant(found, hospitals):
         found.estimator.make_recipe()
     with pytest.raises(UsageError, match="at least one member, each with a weight above 0"):
         WeightedEnsemble(())
+
+
+def test_a_comparison_is_a_short_text_and_in_a_notebook_its_leaderboard(found):
+    assert len(repr(found)) < 400
+    assert found.sentence in repr(found)
+    html = found._repr_html_()
+    assert html.count("<tr>") == 1 + len(found.leaderboard())
+    assert "<td>weighted-ensemble</td>" in html
+    assert found.sentence in html.replace("&#x27;", "'")
+
+
+def test_domains_may_be_a_column_of_the_frame_and_progress_is_shown_unless_it_is_silenced(
+    hospitals, capsys, monkeypatch
+):
+    x, y, domains = hospitals
+    whole = x.assign(hospital=domains)
+    for silent in (False, True):
+        with monkeypatch.context() as patch:
+            patch.setenv("FORCE_COLOR", "1")  # rich takes that for a terminal
+            named = seqdg.compare(
+                whole, y, "hospital", ["logistic"], baseline=None, seeds=1, verbose=0 if silent else 1
+            )
+        assert bool(capsys.readouterr().err) is not silent
+    given = seqdg.compare(x, y, domains, ["logistic"], baseline=None, seeds=1, verbose=0)
+    assert named.scores() == given.scores()
+    assert "hospital" not in named.estimator.feature_names_in_
+    named.estimator.predict(whole)  # the column may stay
+    with pytest.raises(seqdg.UsageError, match="X has no column 'hospitol'"):
+        seqdg.compare(whole, y, "hospitol", ["logistic"])

@@ -37,6 +37,7 @@ from seqdg.bench import (
     make_grid,
     name_estimator,
     read_code,
+    show_progress,
     split_settings,
 )
 from seqdg.core import flatten_settings, parse_settings, shorten, use_own_names
@@ -111,7 +112,7 @@ def compare(
     baseline: str | None = BASELINE,
     refit: bool = True,
     workers: int | None = 0,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[Progress], None] | None = None,
     members: int | None = None,
     executor: str = "local",
     address: str | None = None,
@@ -122,6 +123,7 @@ def compare(
     groups: Any = None,
     minutes: float | None = None,
     ensemble: bool = True,
+    verbose: int = 1,
 ) -> Comparison:
     """Train every candidate with every domain held out in turn, in stacks; then fit their weighted ensemble, or the
     winner among them, on all domains.
@@ -130,8 +132,8 @@ def compare(
     ----------
     X, y : array or data frame, array
         The rows and their labels, or numbers to predict, as `DomainClassifier.fit` and `DomainRegressor.fit` take them.
-    domains : array of shape (row,)
-        The name or number of each row's domain.
+    domains : array of shape (row,), or str
+        The name or number of each row's domain, or the column of the data frame X that holds it.
     candidates : list, optional
         Names of algorithms, with or without wrappers (`fo-s-mldg+ema`), and of learners that train no neural network
         (`logistic`, `svc`); and estimators or pipelines of scikit-learn, which get the rows as a network does: numbers
@@ -167,7 +169,7 @@ def compare(
         Processes to train in; 0 is this one, None is one per core. A script that asks for more needs
         `if __name__ == "__main__":`.
     on_progress : callable, optional
-        Called with the `Progress` as trainings finish.
+        Called with the `Progress` as trainings finish, in place of showing it.
     members : int, optional
         How many networks predict together, in every trial; by default as many as the estimator says: 4 for a table.
     executor, address : str
@@ -192,6 +194,8 @@ def compare(
     ensemble : bool, default True
         Combine the candidates by what they say of domains that they have not seen, and fit each that has weight. False:
         fit the one that `select` chooses.
+    verbose : int, default 1
+        Show how far it is; 0 shows nothing.
 
     Returns
     -------
@@ -228,7 +232,7 @@ def compare(
     whole = make_user_data(X, y, domains, recipe, keep_missing=True, sample_weight=sample_weight)
     _check_data(whole, recipe)
     within, trials = any(map(looks_at_held_out, (select, *rules))), range(recipe.seed, recipe.seed + seeds)
-    sweep = Sweep(whole, adapt_recipe(recipe, whole.dataset), trials, within, on_progress=on_progress)
+    sweep = Sweep(whole, adapt_recipe(recipe, whole.dataset), trials, within)
     learners, notes = choose_learners(candidates, baseline, sweep, None if budget is None else MOST_ROWS)
     names = list(learners)
     settings = {use_own_names(name): values for name, values in (settings or {}).items()}
@@ -260,6 +264,7 @@ def compare(
     combination = None
     with ExitStack() as stack:
         stack.callback(sweep.sink.close)
+        sweep.on_progress = on_progress or stack.enter_context(show_progress("comparing", quiet=not verbose))
         if runs is None and combined:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="seqdg-", ignore_cleanup_errors=True)))
             sweep.sink.saving = keep_predictions(Folder(folder), criterion)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from statistics import fmean, stdev
 from typing import Any
 
@@ -144,11 +145,12 @@ def exceeds_error(gap: float, error: float) -> bool:
     return round(gap, 9) > round(error, 9) if math.isfinite(error) else False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """The scores of algorithms with every domain held out in turn.
 
-    `print` it, or read `scores`, `expected`, `interval`, `metrics`, `warnings`, `estimator`.
+    In a notebook it is its leaderboard. `print` it, or read `scores`, `expected`, `interval`, `metrics`, `warnings`,
+    `estimator`.
     """
 
     domains: tuple[str, ...]
@@ -381,6 +383,36 @@ class Comparison:
             "held_out": self.metrics(),
             "warnings": self.warnings,
         }
+
+    def __repr__(self) -> str:
+        candidates, domains = count_things(len(self.algorithms), "candidate"), count_things(len(self.domains), "domain")
+        return f"<Comparison of {candidates} on {domains}: {self.winner.algorithm}. {self.sentence}>"
+
+    def _repr_html_(self) -> str:
+        """Draw the leaderboard, with the sentences on what to expect and on how the winner was chosen."""
+        head, *rows = self.format_leaderboard()
+        lines = [f"<tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr>"]
+        lines += [f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows]
+        table = f"<table><thead>{lines[0]}</thead><tbody>{''.join(lines[1:])}</tbody></table>"
+        sentences = "".join(f"<p>{escape(text)}</p>" for text in (self.sentence, *self.how, *self.warnings))
+        return f"<p>{escape(self._unit.title)} with each domain held out in turn</p>{table}{sentences}"
+
+    def format_leaderboard(self) -> list[list[str]]:
+        """Format the leaderboard as text: a line of names, and a line for each row."""
+        score = f"{{:.{self._unit.digits}f}}"
+        formats = dict.fromkeys(("held_out", "worst", "stderr", "source_val"), score)
+        formats |= {"rank": "{:d}", "fit_seconds": "{:.2f}", "predict_seconds": "{:.3f}", "weight": "{:.0%}"}
+        board = self.leaderboard()
+        lines = [[str(name).replace("_", " ") for name in board.columns]]
+        for row in board.itertuples(index=False):
+            cells = []
+            for name, value in zip(board.columns, row, strict=True):
+                if pd.isna(value) or value is False:
+                    cells.append("")
+                else:
+                    cells.append("yes" if value is True else formats.get(name, "{}").format(value))
+            lines.append(cells)
+        return lines
 
     def __str__(self) -> str:
         """Draw the tables of scores, with the sentences and notes below."""
