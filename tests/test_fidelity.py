@@ -88,9 +88,9 @@ def test_no_published_record_nests_gradients_on_a_net_with_norms_that_torch_diff
 
 @pytest.fixture(scope="module")
 def items(fidelity):
-    """What is said of each place of the paper, as one text."""
+    """What is said of each part of the paper, as one text."""
     every = (item for items in fidelity.load_items().values() for item in items)
-    return {item["place"]: f"{item['ours']} {item.get('differs', '')}" for item in every}
+    return {item["location"]: f"{item['ours']} {item.get('differs', '')}" for item in every}
 
 
 def test_the_published_records_are_counted_by_version(items, published):
