@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         replace_file,
         replace_folder,
         set_checkout,
+        write_file,
     )
     from seqdg.base.tree import under_prefix, with_prefix
 

@@ -123,6 +123,16 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
     _sync_folder(path.parent)
 
 
+def write_file(path: Path, content: bytes, cure: str = "") -> None:
+    """Write a file, whole or not at all; raise a UsageError where that cannot be done. cure: what to do then."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replace_file(path) as file:
+            file.write(content)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}.{cure}") from error
+
+
 @contextmanager
 def replace_folder(path: Path) -> Iterator[Path]:
     """Make an empty folder that takes the place of `path` when the block ends. If the block raises, nothing changes.

@@ -29,7 +29,7 @@ from scipy.special import softmax
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from torch import Tensor, nn
 
-from seqdg.base import UsageError, list_some, private, refuse_broken, state_reason
+from seqdg.base import UsageError, list_some, private, refuse_broken, state_reason, write_file
 from seqdg.bench import FittedEstimator
 from seqdg.data import Frame, Scaling, find_missing_numbers, make_frame
 from seqdg.estimator.model import ArrayModel, EnsembleModel, Model, NetModel
@@ -133,10 +133,7 @@ def export_onnx(model: Model, path: Path) -> float:
     _check_kind(model)
     _require_onnx()
     proto, gap = _export(model)
-    try:
-        path.write_bytes(proto.SerializeToString())
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from error
+    write_file(path, proto.SerializeToString())
     return gap
 
 

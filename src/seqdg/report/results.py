@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqdg import results as stored
-from seqdg.base import UsageError, replace_file
+from seqdg.base import UsageError, write_file
 from seqdg.report.run_contents import list_draws, read_contents
 from seqdg.report.sheet import build_sheet, choose_baseline
 from seqdg.report.table import PairedTests, ResultTable
@@ -265,12 +265,8 @@ class Results:
 
         with stored.pause_garbage_collection():
             page = render_page(self.page(select, criterion, baseline, every_choice=True), version)
-        try:
-            with replace_file(path) as file:  # a browser that loads it meanwhile finds a whole one
-                file.write(page.encode(errors="backslashreplace"))  # names of files need not be text
-        except OSError as error:
-            text = f"{path} cannot be written: {error.strerror}. Make room for it, or free its name."
-            raise UsageError(text) from None
+        # Names of files need not be text. A browser that loads it meanwhile finds a whole one.
+        write_file(path, page.encode(errors="backslashreplace"), " Make room for it, or free its name.")
         return path
 
     def page(

@@ -19,7 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqdg.base import Folder, UsageError, has_broken_seal, list_unfinished, replace_file, unknown
+from seqdg.base import UsageError, has_broken_seal, list_unfinished, replace_file, unknown, write_file
 from seqdg.results.criteria import CRITERIA, USUAL
 from seqdg.results.record import (
     CLASSES,
@@ -215,13 +215,10 @@ def _make_parquet(table: pyarrow.Table, metadata: dict[str, str] | None = None) 
 
 
 def _write(file: Path, data: bytes) -> None:
-    try:
-        for left in list_unfinished(file):  # by a process that was killed: what is packed is often published
-            left.unlink(missing_ok=True)
-        Folder(file.parent).write(file.name, data)
-        file.chmod(0o644)
-    except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}. Give --out another directory.") from None
+    for left in list_unfinished(file):  # by a process that was killed: what is packed is often published
+        left.unlink(missing_ok=True)
+    write_file(file, data, " Give --out another directory.")
+    file.chmod(0o644)
 
 
 # Predictions ----------------------------------------------------------------------------------------------------------

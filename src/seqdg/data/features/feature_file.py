@@ -13,7 +13,7 @@ import safetensors.numpy
 import torch
 from numpy.typing import NDArray
 
-from seqdg.base import UsageError, check_memory, has_broken_seal, refuse_broken, replace_file, save_sealed
+from seqdg.base import UsageError, check_memory, has_broken_seal, refuse_broken, save_sealed, write_file
 from seqdg.data.columns import to_word
 from seqdg.data.domain_rows import Matrix
 
@@ -96,13 +96,7 @@ class Features:
         if self.validation is not None:
             tensors["validation"] = self.validation
         text = {"format": FORMAT, "version": VERSION, "about": json.dumps(about)}
-        content = save_sealed({n: torch.from_numpy(np.ascontiguousarray(a)) for n, a in tensors.items()}, text)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replace_file(path) as out:
-                out.write(content)
-        except OSError as error:
-            raise UsageError(f"The features cannot be written to {path}: {error.strerror or error}.") from error
+        write_file(path, save_sealed({n: torch.from_numpy(np.ascontiguousarray(a)) for n, a in tensors.items()}, text))
 
     @classmethod
     def load(cls, path: str | Path) -> Features:
