@@ -133,7 +133,7 @@ SMALL = pd.DataFrame({"a": np.arange(12.0), "y": ["u", "v"] * 6, "d": ["n", "n",
         (
             lambda t: t.assign(y=["u", None] * 6),
             (),
-            "6 rows without a label (from 0: 1, 3, 5, 7, 9, 11). Label them or leave them out with --drop-unlabeled.",
+            "6 rows without a label (lines 3, 5, 7, 9, 11, 13). Label them or leave them out with --drop-unlabeled.",
         ),
         (lambda t: t.assign(d=["n", None] * 6), (), "There is no domain for 6 rows"),
         (lambda t: t.assign(y="u"), (), "There is only one class, u"),
@@ -186,10 +186,10 @@ def test_rows_without_a_label_can_be_left_out(tmp_path, kind, label, gap):
 @pytest.mark.parametrize(
     ("change", "more", "sentence"),
     [
-        ({"d": None}, (), "There is no domain for 1 row (from 0: 9)"),
-        ({"a": "high"}, (), "Column 'a' holds mostly numbers, but row 9 (from 0) holds 'high'"),
-        ({"w": -1.0}, ("--weight", "w"), "is empty or below 0 in 1 row (from 0: 9)"),
-        ({"y": "inf"}, ("--task", "number"), "has no number in 1 row (from 0: 9)"),
+        ({"d": None}, (), "There is no domain for 1 row (line 11)"),
+        ({"a": "high"}, (), "Column 'a' holds mostly numbers, but line 11 holds 'high'"),
+        ({"w": -1.0}, ("--weight", "w"), "is empty or below 0 in 1 row (line 11)"),
+        ({"y": "inf"}, ("--task", "number"), "has no number in 1 row (line 11)"),
         ({"a": "inf"}, (), "Input X contains infinity: column 'a' in 1 row (from 0: 9)"),
     ],
 )

@@ -122,7 +122,7 @@ def test_options_of_the_other_task_are_refused(tmp_path, words, sentence):
 def test_a_number_that_is_missing_or_a_word_is_refused(tmp_path):
     frame = make_flats().astype({"rent": object})
     frame.loc[3, "rent"] = None
-    assert "Column 'rent' has no number in 1 row (from 0: 3)" in fit(frame, tmp_path).stderr
+    assert "Column 'rent' has no number in 1 row (line 5)" in fit(frame, tmp_path).stderr
     frame.loc[3, "rent"] = "unknown"
     said = fit(frame, tmp_path, "--task", "number").stderr
     assert "Column 'rent' does not hold numbers alone" in said

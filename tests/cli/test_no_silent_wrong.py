@@ -229,7 +229,7 @@ def test_a_stray_word_is_refused_until_the_user_decides(tmp_path):
     frame = make_patients().astype({"age": object})
     frame.loc[4, "age"] = "old"
     said = refused(fit(frame, tmp_path))
-    assert "Column 'age' holds mostly numbers, but row 4 (from 0) holds 'old'." in said
+    assert "Column 'age' holds mostly numbers, but line 6 holds 'old'." in said
     assert "--na 'old'" in said
     assert "--types 'age=words'" in said
     assert "age: numbers, 1 missing" in fit(frame, tmp_path, "--na", "old").stderr
@@ -318,7 +318,7 @@ def test_check_shows_what_is_read_of_a_table(tmp_path):
     assert "Did you mean 'ill'" in refused(seqdg("check", path, "--label", "Ill"))
     lacking = write(tmp_path / "u.csv", "age,site,ill\n50,,yes\n3,a,no\n61,b,no\n")
     said = refused(seqdg("check", lacking, "--label", "ill", "--domain", "site"))
-    assert "There is no domain for 1 row (from 0: 0)" in said
+    assert "There is no domain for 1 row (line 2)" in said
     assert "--label is of a table" in refused(seqdg("check", "agg", "--label", "ill"))
 
 

@@ -59,7 +59,7 @@ def test_every_command_of_tables_reads_them_as_fit_does_and_follows_the_heavy_ro
         ({"trust": 0}, "'trust', is 0 in every row"),
         ({"trust": "much"}, "does not hold numbers alone, for example 'much'"),
         ({"trust": ""}, "'trust', "),
-        ({"trust": [1] * 149 + [None]}, "is empty or below 0 in 1 row (from 0: 149)"),
+        ({"trust": [1] * 149 + [None]}, "is empty or below 0 in 1 row (line 151)"),
         ({"trust": [0] * 50 + [1] * 100}, "Every row of a has weight zero"),
     ],
 )

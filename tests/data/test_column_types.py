@@ -41,6 +41,26 @@ def test_a_stray_word_among_numbers_is_refused_with_both_ways_out():
     assert said == "4 categories"
 
 
+@pytest.mark.parametrize(
+    ("unit", "name"), [(" kg", "kg"), ("%", "%"), (" mg/dl", "mg/dl"), (" µg/m³", "µg/m³"), (" °C", "°C"), ("€", "€")]
+)
+def test_numbers_with_a_unit_are_asked_about_where_they_are_measurements(unit, name):
+    measured = words(*(f"{50 + i / 10}{unit}" for i in range(30)), "unknown", None)
+    with pytest.raises(UsageError) as caught:
+        decide(measured)
+    assert str(caught.value) == (
+        f"Column 'c' holds 31 different texts such as '50.0{unit}': numbers with the unit {name}? Then write the "
+        "numbers alone. Or give --types 'c=words' to take them as categories."
+    )
+    assert decide(measured, "words")[1] == "31 categories, 1 missing"
+
+
+def test_few_doses_and_codes_that_begin_with_numbers_are_categories():
+    assert decide(words("10 mg", "20 mg", "50 mg", "20 mg"))[1] == "3 categories"
+    assert decide(words(*(f"{i}{'abcdefghijklmnop'[i % 16]}" for i in range(40))))[1] == "40 categories"
+    assert decide(words(*(f"{i} Main Street" for i in range(40))))[1] == "40 categories"
+
+
 def test_words_of_which_some_are_numbers_stay_words():
     values, said = decide(words("1", "x", "y", "2"))
     assert values.tolist() == ["1", "x", "y", "2"]

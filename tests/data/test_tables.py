@@ -79,8 +79,11 @@ def test_batches_hold_all_rows_in_order_and_count_them(tmp_path, monkeypatch):
         (b"", "is empty: its first line must name the columns"),
         (b"a,b\n", "has 0 rows below the names of its columns"),
         (b"a,a\n1,2\n", "has two columns 'a'"),
-        (b"a,b\n1\n", "cannot be read as a .csv table (CSV parse error"),
-        (b"a\n\xff\xfe\n", "cannot be read as a .csv table in UTF-8"),
+        (b"a,b\n1\n", "cannot be read as a .csv table (line 2 has 1 cell in a table of 2 columns: 1)."),
+        (b'a,b\n"1\n",2\n\n1,2,3\n', "(line 5 has 3 cells in a table of 2 columns: 1,2,3)."),
+        (b'a,b\n1,2\n"1,2\n3,4\n5,6\n', "(a quote after line 2 is never closed)."),
+        (b'a,b\n1,"2\n3,4\n5,6\n', "(a quote after line 1 is never closed)."),  # which would be two rows, not four
+        (b"a\n1\n\xff\xfe\n", "in UTF-8 (line 3 has the byte 0xff, which is none of its characters)."),
         (b"\xff\xfe,b\n1,2\n", "cannot be read as a .csv table in UTF-8"),
     ],
 )
@@ -91,6 +94,24 @@ def test_a_broken_csv_is_a_sentence(tmp_path, content, sentence):
         open_table(path, TableFormat(encoding="utf-8")).read()
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_quote_inside_of_a_cell_is_part_of_it(tmp_path):
+    (tmp_path / "t.csv").write_text('pipe,b\n5" steel,1\n"a ""b""",2\n')
+    frame = open_table(tmp_path / "t.csv").read()
+    assert frame.columns[0].tolist() == ['5" steel', 'a "b"']
+
+
+@pytest.mark.parametrize("separator", [",", " "])
+def test_a_mistake_in_a_row_is_told_by_its_line_though_lines_are_empty_and_cells_have_breaks(tmp_path, separator):
+    rows = ["age,site", '1,"a', 'b"', "", "2,b", "old,b", "3,c"]
+    (tmp_path / "t.csv").write_text("\n".join(rows).replace(",", separator) + "\n")
+    table = open_table(tmp_path / "t.csv", TableFormat(separator=separator))
+    with (
+        pytest.raises(UsageError, match="Column 'age' holds mostly numbers, but line 6 holds 'old'"),
+        table.naming_lines(),
+    ):
+        table.read().decide_types(is_text=True)
 
 
 def test_a_broken_parquet_and_a_missing_file_are_sentences(tmp_path):

@@ -24,6 +24,11 @@ class UsageError(ValueError):
     There is no wrapper 'emma'. Did you mean 'ema'
     """
 
+    def __init__(self, sentence: str, items: Sequence[str] = ()) -> None:
+        """items: a list below the sentence, one on each line."""
+        super().__init__("\n".join((sentence, *(f"- {item}" for item in items))))
+        self.lines = (sentence, *(f"- {item}" for item in items))
+
 
 def unknown(kind: str, name: str, allowed: Iterable[str], owner: str = "") -> UsageError:
     """Return the error for a name that is not allowed: `There is no algorithm 'mlgd'. Did you mean 'mldg'? ...`

@@ -167,7 +167,7 @@ def main() -> None:
         with base.heed_interrupts_once(), print_warnings_as_notes():
             app()
     except base.UsageError as error:
-        _refuse(str(error))
+        _refuse(*error.lines)
     except UnicodeEncodeError as error:
         _refuse(f"{error.object[:80]!r} is not in UTF-8: rename the file or folder, or set LC_ALL=C.UTF-8.")
     except BaseException as error:  # where a writer does not say more; what is written in Rust panics
@@ -182,9 +182,8 @@ def main() -> None:
         )
 
 
-def _refuse(sentence: str) -> NoReturn:
-    lines = map(base.make_printable, sentence.splitlines())  # a list of problems has one on each line
-    print("seqdg:", "\n".join(lines), file=sys.stderr)
+def _refuse(*lines: str) -> NoReturn:
+    print("seqdg:", "\n".join(map(base.make_printable, lines)), file=sys.stderr)
     try:
         sys.stdout.flush()
     except OSError:  # standard output is full: what is left goes nowhere

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base import UsageError, count_things, unknown
+from seqdg.base import UsageError, count_things, list_some, unknown
 
 # (row,) float64, NaN where missing; or objects: str, None where missing; or datetime64[us], NaT where missing
 Column = NDArray[Any]
@@ -42,6 +42,8 @@ NUMBERS, WORDS, DATES = "numbers", "words", "dates"
 TYPES = ("number", "words", "date", "date:dmy", "date:mdy", "ignore")  # as the user names them
 SPELLINGS = {"numbers": "number", "word": "words", "text": "words", "categories": "words", "dates": "date"}
 SAMPLE = 1000  # different texts by which the order of days and months is told
+MANY_TEXTS = 20  # different ones, above which numbers with a unit are measurements and no names of doses
+WITH_UNIT = re.compile(r"\s*[-+]?\d[\d.,]*\s*(%|‰|°[CF]?|[€$£]|[^\W\d_]{1,4}[²³]?(?:/[^\W\d_]{1,4}[²³]?)?)\s*")
 
 PARTS = ("year", "month", "day", "weekday", "hour")
 ORDERS = {  # how a date may be written, by the name of its order
@@ -78,6 +80,25 @@ PANDAS = {
     "date": "pd.to_datetime(X['{name}'], dayfirst=True or False)",
     "missing": "X['{name}'].replace('{cell}', None)",
 }
+
+
+class WrongRows(UsageError):
+    """A mistake in rows of a table: told by the numbers of the rows or, where the file is one of text, by its lines."""
+
+    ONE, SEVERAL = "\0row\0", "\0rows\0"  # what stands for them in a sentence
+
+    def __init__(self, sentence: str, rows: Iterable[int] = ()) -> None:
+        """sentence: with ONE for a row, or SEVERAL in brackets after their count; with neither, as it is unpickled."""
+        self.template, self.rows = sentence, [int(row) for row in rows]
+        super().__init__(self._name(f"row {next(iter(self.rows), 0)} (from 0)", f"from 0: {list_some(self.rows)}"))
+
+    def _name(self, one: str, several: str) -> str:
+        return self.template.replace(self.ONE, one).replace(self.SEVERAL, several)
+
+    def name_lines(self, lines: Sequence[int]) -> UsageError:
+        """Return the error with the lines of the file in which its rows begin."""
+        what = "line" if len(lines) == 1 else "lines"
+        return UsageError(self._name(f"line {lines[0]}", f"{what} {list_some(lines)}"))
 
 
 def is_missing(value: Any) -> bool:
@@ -224,9 +245,10 @@ def _check_known(name: str, kind: str, words: Column, meaning: Mapping[str, Any]
     """Raise a UsageError where a text of a new table has no meaning (None) as what the column held in training."""
     for text, value in meaning.items():
         if value is None:
-            raise UsageError(
-                f"Column '{name}' held {kind} when the model was fitted, but now row {row_numbers[words == text][0]} "
-                f"(from 0) holds '{text[:40]}'. Fix it, or give --na '{text[:40]}' if that means missing."
+            raise WrongRows(
+                f"Column '{name}' held {kind} when the model was fitted, but now {WrongRows.ONE} holds '{text[:40]}'. "
+                f"Fix it, or give --na '{text[:40]}' if that means missing.",
+                row_numbers[words == text][:1],
             )
 
 
@@ -385,6 +407,8 @@ def decide_column(
         kind, order = DATES, _decide_order(name, list(real), asked, is_text)
         meaning = {text: parse_date(_add_dashes(text), order) for text in real}
     else:
+        if not asked:
+            _refuse_units(name, list(real), is_text)
         doubtful = tuple(sorted(text.strip() for text in counts if text not in real))
         return words, ColumnType(name, WORDS, missing, len(counts), doubtful)
     stray = np.array([text in real and meaning[text] is None for text in words.tolist()], dtype=bool)
@@ -420,7 +444,22 @@ def _refuse_stray(name: str, kind: str, asked: str, is_text: bool, cells: Column
     more = f", and {count_things(len(cells) - 1, 'other cell')} like it" if len(cells) > 1 else ""
     held = f"Column '{name}' should hold {kind}" if asked else f"Column '{name}' holds mostly {kind}"
     words = "" if asked else f", or {_say(is_text, 'text', name)} to take the whole column as categories"
-    return UsageError(
-        f"{held}, but row {row} (from 0) holds '{cells[0][:40]}'{more}. Fix it, or give "
-        f"{_say(is_text, 'missing', name, cells[0])} if that means missing{words}."
+    return WrongRows(
+        f"{held}, but {WrongRows.ONE} holds '{cells[0][:40]}'{more}. Fix it, or give "
+        f"{_say(is_text, 'missing', name, cells[0])} if that means missing{words}.",
+        [row],
     )
+
+
+def _refuse_units(name: str, texts: Sequence[str], is_text: bool) -> None:
+    """Raise a UsageError where most texts of a column are numbers with one unit, as in `51.3 kg`: as categories, no
+    two would have anything to do with each other."""
+    units = Counter(match[1] for text in texts if (match := WITH_UNIT.fullmatch(text)))
+    unit, count = next(iter(units.most_common(1)), ("", 0))
+    if len(texts) > MANY_TEXTS and 2 * count > len(texts):
+        example = next(text for text in texts if (match := WITH_UNIT.fullmatch(text)) and match[1] == unit)
+        raise UsageError(
+            f"Column '{name}' holds {len(texts)} different texts such as '{example.strip()[:40]}': numbers with the "
+            f"unit {unit}? Then write the numbers alone. Or give {_say(is_text, 'text', name)} to take them as "
+            "categories."
+        )

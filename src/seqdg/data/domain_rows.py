@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base import align_columns, count_things, list_some, unknown
+from seqdg.base import UsageError, align_columns, count_things, list_some, unknown
 from seqdg.data.columns import is_missing, to_word
 from seqdg.data.dataset import DataSpec
 
@@ -361,13 +361,11 @@ class DataCheck:
     def ok(self) -> bool:
         return not self.problems
 
-    def format_problems(self) -> str:
-        """Return the one problem; list several below a line that counts them."""
+    def make_error(self) -> UsageError:
+        """Return the error of the one problem, or of several, in a list below a sentence that counts them."""
         if len(self.problems) == 1:
-            return self.problems[0]
-        return "\n".join(
-            (f"{self.spec.name}: {len(self.problems)} things are wrong with the data.", *self._list_problems())
-        )
+            return UsageError(self.problems[0])
+        return UsageError(f"{self.spec.name}: {len(self.problems)} things are wrong with the data.", self.problems)
 
     def format(self) -> str:
         x, domains, classes = self.contents.x, self.contents.domains, self.contents.classes
@@ -387,7 +385,7 @@ class DataCheck:
         lines.append(f"{wrong} {'thing is' if wrong == 1 else 'things are'} wrong:" if wrong else "Nothing is wrong.")
         if not wrong:
             lines += self._compare_copies()
-        return "\n".join((*lines, *self._list_problems()))
+        return "\n".join((*lines, *(f"- {problem}" for problem in self.problems)))
 
     def _compare_copies(self) -> list[str]:
         """Say whether this is the known copy, or else whether the counts are as published."""
@@ -398,9 +396,6 @@ class DataCheck:
             return []
         agree = all(self.counts.get(domain) == count for domain, count in self.spec.counts.items())
         return [f"Counts are {'as published' if agree else 'not as published'}. There is no known copy to compare."]
-
-    def _list_problems(self) -> tuple[str, ...]:
-        return tuple(f"- {problem}" for problem in self.problems)
 
 
 def check_contents(

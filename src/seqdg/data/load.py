@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from seqdg.base import UsageError, count_things, join_names, list_some, unknown
 from seqdg.data.columns import (
     Column,
+    WrongRows,
     drop_missing,
     has_codes,
     is_missing,
@@ -115,7 +116,7 @@ def make_dataset(
 
 def _make_checked(check: DataCheck) -> Dataset:
     if check.problems:
-        raise UsageError(check.format_problems())
+        raise check.make_error()
     arrays = {key: getattr(check.contents, key) for key in ("x", "y", "domain", "validation", "group")}
     tensors = {key: torch.from_numpy(v) for key, v in arrays.items() if v is not None and v.dtype != np.uint8}
     facts = {key: getattr(check.contents, key) for key in ("domains", "classes", "numbers", "groups", "parts")}
@@ -184,7 +185,38 @@ def read_rows(
         return label_features(Features.load(path), path.name)
     if not is_table(path):
         return _read_images(path, progress)
-    table, types = open_table(path, TableFormat(encoding=encoding)), types or {}
+    table = open_table(path, TableFormat(encoding=encoding))
+    with table.naming_lines():
+        return _read_table(
+            table,
+            label,
+            domain,
+            ignore,
+            ids,
+            only,
+            types or {},
+            na,
+            task=task,
+            weight=weight,
+            drop_unlabeled=drop_unlabeled,
+        )
+
+
+def _read_table(
+    table: TableFile,
+    label: str | None,
+    domain: str | None,
+    ignore: Sequence[str],
+    ids: Sequence[str],
+    only: Collection[str] | None,
+    types: Mapping[str, str],
+    na: Sequence[str],
+    *,
+    task: str | None,
+    weight: str | None,
+    drop_unlabeled: bool,
+) -> LabeledRows:
+    """Read the rows of a table; the arguments are those of `read_rows`."""
     dropped = {*ignore, *ids, *(name for name in table.names if only is not None and name not in {*only, weight})}
     task = SPELLINGS.get(str(task).lower(), task)
     if task not in (None, *TASKS):
@@ -222,7 +254,9 @@ def read_rows(
         weights = make_weights(weight, parse_column(by_name[weight]), frame.row_numbers)
     x = frame.without(roles)
     if not x.names:
-        raise UsageError(f"{path.name} has no column beside those of label and domain: there is nothing to learn from.")
+        raise UsageError(
+            f"{table.path.name} has no column beside those of label and domain: there is nothing to learn from."
+        )
     task = choose_task(label, labels) if task is None else task
     labels = by_name[label] if task == CLASS and has_codes(by_name[label]) else labels
     domains = to_words(by_name[domain])
@@ -289,7 +323,8 @@ def check_table(
     else:
         roles = {name for name in (label, domain, weight) if name is not None}
         table.require((*roles, *ignore, *types))
-        frame = read_frame(table, {*ignore, *roles}, types).decide_types(types, na, is_text=True)
+        with table.naming_lines():
+            frame = read_frame(table, {*ignore, *roles}, types).decide_types(types, na, is_text=True)
         read, counts, notes = table.notes, [], note_columns(frame)
     width = max(len(name) for name in frame.names)
     lines = [f"{path.name}: {count_things(len(frame), 'row')}, {count_things(len(table.names), 'column')}", *read]
@@ -349,9 +384,10 @@ def make_numbers(name: str, column: Column, row_numbers: NDArray[np.int64]) -> N
         )
     lacking = row_numbers[~np.isfinite(column)]
     if len(lacking):
-        raise UsageError(
-            f"Column '{name}' has no number in {count_things(len(lacking), 'row')} (from 0: {list_some(lacking)}): "
-            "fill it in, or leave these rows out with --drop-unlabeled."
+        raise WrongRows(
+            f"Column '{name}' has no number in {count_things(len(lacking), 'row')} ({WrongRows.SEVERAL}): fill it in, "
+            "or leave these rows out with --drop-unlabeled.",
+            lacking,
         )
     return column.astype(np.float64)
 
@@ -366,9 +402,10 @@ def make_weights(name: str, column: Column, row_numbers: NDArray[np.int64]) -> N
         raise UsageError(f"The column of weights, '{name}', does not hold numbers alone, for example '{first[:40]}'.")
     wrong = row_numbers[~(np.isfinite(column) & (column >= 0))]
     if len(wrong):
-        raise UsageError(
-            f"The column of weights, '{name}', is empty or below 0 in {count_things(len(wrong), 'row')} (from 0: "
-            f"{list_some(wrong)}): give numbers of at least 0, and 0 to rows that shall not count."
+        raise WrongRows(
+            f"The column of weights, '{name}', is empty or below 0 in {count_things(len(wrong), 'row')} "
+            f"({WrongRows.SEVERAL}): give numbers of at least 0, and 0 to rows that shall not count.",
+            wrong,
         )
     if not column.any():
         raise UsageError(f"The column of weights, '{name}', is 0 in every row: no row counts.")
@@ -417,9 +454,9 @@ def check_domains(domains: Sequence[Any], row_numbers: Iterable[int] | None = No
     numbered = zip(range(len(domains)) if row_numbers is None else row_numbers, domains, strict=True)
     lacking = [number for number, value in numbered if is_missing(value)]
     if lacking:
-        raise UsageError(
-            f"There is no domain for {count_things(len(lacking), 'row')} (from 0: {list_some(lacking)}): "
-            "name it for every row."
+        raise WrongRows(
+            f"There is no domain for {count_things(len(lacking), 'row')} ({WrongRows.SEVERAL}): name it for every row.",
+            lacking,
         )
 
 
@@ -450,7 +487,8 @@ def check_labels(y: Sequence[Any], remedy: str = "leave them out") -> None:
     """Raise a UsageError unless every row has a label."""
     lacking = [i for i, value in enumerate(y) if is_missing(value)]
     if lacking:
-        raise UsageError(
-            f"Input y contains NaN: {count_things(len(lacking), 'row')} without a label (from 0: "
-            f"{list_some(lacking)}). Label them or {remedy}."
+        raise WrongRows(
+            f"Input y contains NaN: {count_things(len(lacking), 'row')} without a label ({WrongRows.SEVERAL}). Label "
+            f"them or {remedy}.",
+            lacking,
         )

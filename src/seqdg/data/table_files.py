@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base import UsageError, check_memory, count_things, refuse_broken, replace_file, state_reason, unknown
-from seqdg.data.columns import CODE, Column
+from seqdg.data.columns import CODE, Column, WrongRows
 from seqdg.data.dataset import ProgressCallback
 from seqdg.data.frame import Frame, get_values, make_column
 
@@ -48,6 +48,7 @@ BATCH = 2**16  # rows of a Parquet file that are read at once
 STDOUT = Path("-")  # standard output
 CELL, WORD, SHEET = 8, 64, 3  # bytes that a cell takes at least: a number, a text; bytes for each of an unpacked sheet
 BROKEN = (OSError, UnicodeError, EOFError, zlib.error, csv.Error)  # what a damaged file of text raises
+UNCLOSED = "unexpected end of data"  # what csv says of a quote that nothing ends
 WRITTEN = (".csv", ".parquet")
 
 
@@ -93,6 +94,52 @@ class TableFile:
         twice = [name for i, name in enumerate(self.names) if name in self.names[:i]]
         if twice:
             raise UsageError(f"{self.path} has two columns '{twice[0]}': rename one.")
+
+    @contextmanager
+    def naming_lines(self) -> Iterator[None]:
+        """Name the lines of a file of text, in place of numbers of rows, where the block finds a mistake in rows."""
+        try:
+            yield
+        except WrongRows as error:
+            if get_kind(self.path) not in SEPARATED:
+                raise
+            lines = dict(zip(range(max(error.rows) + 1), (line for line, _ in self._split_lines()), strict=False))
+            raise error.name_lines([lines[row] for row in error.rows]) from None
+
+    def _split_lines(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield the line of a file of text in which each row begins, and its cells; raise a csv.Error at a quote that
+        nothing ends."""
+        first, is_header = 1, self.has_header
+        with open_file(self.path, "rt", encoding=self.form.encoding, newline="") as file:
+            reader = csv.reader(file, delimiter=self.form.separator, strict=True)
+            for cells in reader:
+                begins, first = first, reader.line_num + 1
+                is_row = any(cells) if self.form.separator == BLANKS else bool(cells)
+                if is_row and not is_header:
+                    yield begins, cells
+                is_header = is_header and not is_row
+
+    def _explain_break(self) -> str:
+        """Say in which line a file of text is no table: one with more or fewer cells, or a quote that nothing ends."""
+        begins = int(self.has_header)
+        try:
+            for begins, cells in self._split_lines():
+                if len(cells) != len(self.names):
+                    held = f"{count_things(len(cells), 'cell')} in a table of {count_things(len(self.names), 'column')}"
+                    return f"line {begins} has {held}: {self.form.separator.join(cells)[:60]}"
+        except csv.Error as error:
+            return f"a quote after line {begins} is never closed" if UNCLOSED in str(error) else ""
+        except BROKEN:
+            pass
+        return ""
+
+    def _check_quotes(self) -> None:
+        """Raise a UsageError where a quote is never closed: all lines after it would be one cell, without a word."""
+        with open_file(self.path) as file:
+            if not sum(part.count(b'"') for part in iter(lambda: file.read(2**20), b"")) % 2:
+                return
+        if (reason := self._explain_break()).startswith("a quote"):
+            raise _refuse(self.path, csv.Error(reason))
 
     def require(self, names: Iterable[str]) -> None:
         """Raise a UsageError where the table lacks one of these columns."""
@@ -174,12 +221,14 @@ class TableFile:
             for batch in read(names, progress):
                 yield pa.RecordBatch.from_arrays([self._clean(batch.column(name)) for name in names], list(names))
         except (pa.ArrowException, *BROKEN) as error:
-            raise _refuse(self.path, error) from error
+            reason = self._explain_break() if kind in SEPARATED and isinstance(error, pa.ArrowInvalid) else ""
+            raise _refuse(self.path, csv.Error(reason) if reason else error) from error
 
     def _read_csv(self, names: Sequence[str], progress: ProgressCallback) -> Iterator[Any]:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
+        self._check_quotes()
         total = self.path.stat().st_size
         convert = arrow_csv.ConvertOptions(
             column_types={name: pa.string() for name in names},
@@ -330,7 +379,21 @@ def _is_row(names: Sequence[str]) -> bool:
 
 def _refuse(path: Path, error: BaseException, encoding: str = "") -> UsageError:
     written = f" in {'UTF-8' if encoding == UTF8 else encoding}" if encoding else ""
-    return UsageError(f"{path} cannot be read as a {get_kind(path)} table{written} ({state_reason(error)}).")
+    reason = state_reason(error)
+    if isinstance(error, UnicodeDecodeError) and (line := _find_undecodable(path, encoding)):
+        reason = f"line {line} has the byte 0x{error.object[error.start]:02x}, which is none of its characters"
+    return UsageError(f"{path} cannot be read as a {get_kind(path)} table{written} ({reason}).")
+
+
+def _find_undecodable(path: Path, encoding: str) -> int:
+    """Return the first line that is not in an encoding whose line breaks are bytes of their own; 0 where none is."""
+    with suppress(*BROKEN), open_file(path) as file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode(encoding)
+            except UnicodeDecodeError:
+                return 0 if encoding.startswith("utf-16") else number
+    return 0
 
 
 def open_file(path: Path, mode: str = "rb", **options: Any) -> IO[Any]:

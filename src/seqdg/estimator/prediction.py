@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -173,16 +174,17 @@ def predict_file(
     if out != STDOUT:
         check_output(out, force)
     tally = Tally()
+    naming: AbstractContextManager[None]
     if is_table(data):
         table = open_table(data, TableFormat(encoding=encoding))
         tally.note(*table.notes)
-        parts = _read_table(model, table, tally, on_progress, ids, na)
+        parts, naming = _read_table(model, table, tally, on_progress, ids, na), table.naming_lines()
     elif ids or na or encoding:
         option = "id" if ids else "na" if na else "encoding"
         raise UsageError(f"--{option} is of a table, and {data} is none: leave it out.")
     else:
-        parts = _read_images(model, data, tally, on_progress)
-    with open_writer(out) as write:
+        parts, naming = _read_images(model, data, tally, on_progress), nullcontext()
+    with naming, open_writer(out) as write:
         for rows, truth, weight, names in _join_parts(parts) if model.together or label_shift else parts:
             if model.together:
                 model.check_rows(len(rows))

@@ -254,8 +254,8 @@ def extract(
     if problems:
         if len(problems) == 1:
             raise UsageError(problems[0].text)
-        listed = "\n".join(f"- {problem.text}" for problem in problems)
-        raise UsageError(f"{count_things(len(problems), 'picture')} of {total} cannot be read:\n{listed}")
+        texts = [problem.text for problem in problems]
+        raise UsageError(f"{count_things(len(problems), 'picture')} of {total} cannot be read:", texts)
     return np.concatenate(parts)
 
 

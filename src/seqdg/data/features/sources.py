@@ -158,7 +158,7 @@ def _extract_contents(
 ) -> Features:
     check = check_contents(spec, contents, allow_partial, held_out=())
     if check.problems:
-        raise UsageError(check.format_problems())
+        raise check.make_error()
     x, digest = extract_pictures(backbone, container, [p.file for p in pictures], **how)
     domains, classes = (np.array(names, dtype=object) for names in (contents.domains, contents.classes))
     return Features(
