@@ -19,6 +19,7 @@ import random
 import re
 import shutil
 import signal
+import sqlite3
 import traceback
 import warnings
 import zipfile
@@ -26,6 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,15 +35,22 @@ import pandas as pd
 import scipy.io
 import torch
 from PIL import Image
+from pyarrow import parquet
+from safetensors.torch import load as load_tensors
 from safetensors.torch import save_file
 
 from command import seqdg
-from seqdg import Results, UsageError
+from seqdg import DomainClassifier, Features, Results, UsageError
+from seqdg.base import save_sealed
 from seqdg.bench import Request, load_benchmark
 from seqdg.data import DataSpec, load_dataset, read_rows
 from seqdg.estimator.model import _hash, read_model
+from seqdg.estimator.recipe import Member, WeightedEnsemble
 from seqdg.nets.weights import read_weights
-from seqdg.results import open_run, pack
+from seqdg.results import Store, open_run, pack
+from seqdg.results.record import make_seal
+from seqdg.results.runs import SEAL
+from seqdg.results.store import _list_texts, _read_record
 from seqdg.study import load_study
 
 SECONDS = 20  # that a case may take
@@ -235,6 +244,57 @@ def change_model(content: bytes, draw: random.Random) -> bytes:
     return json.dumps(text).encode()
 
 
+def change_features(content: bytes, draw: random.Random) -> bytes:
+    """Change what a file of features says of its rows, with a seal that is right."""
+    size = int.from_bytes(content[:8], "little")
+    text = json.loads(content[8 : 8 + size])["__metadata__"]
+    text.pop("seqdg.sha256")
+    return save_sealed(load_tensors(content), {**text, "about": change_json(text["about"], draw)})
+
+
+def change_store(content: bytes, draw: random.Random) -> bytes:
+    """Change a value of a store, or a part of one that is JSON, with every digest and sum made anew."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "results.sqlite"
+        path.write_bytes(content)
+        with contextlib.closing(Store(path)) as store:
+            table = draw.choice(("meta", "trials", "trials", "planned"))
+            row = draw.choice(store._query(f"SELECT rowid AS at, * FROM {table}"))
+            name = draw.choice([key for key in row.keys() if key != "at"])  # noqa: SIM118  of SQLite
+            value: Any = draw.choice([v for v in VALUES if isinstance(v, float | str) or v in (None, 0, 1, 50)])
+            if (
+                draw.random() < 0.8
+                and isinstance(row[name], str)
+                and row[name][:1] in ("[", "{")
+                and row[name] not in ("[]", "{}")
+            ):
+                value = change_json(row[name], draw)
+            with contextlib.suppress(sqlite3.Error, UnicodeError):  # what no table takes stays as it was
+                store._db.execute(f'UPDATE {table} SET "{name}" = ? WHERE rowid = ?', (value, row["at"]))
+            for row in store._query("SELECT * FROM trials"):
+                with contextlib.suppress(Exception):  # of a row that is no record any more
+                    digest = _read_record(row, [], json.loads).make_digest(
+                        row["shape"], row["evaluations"] + row["error"].encode()
+                    )
+                    store._db.execute("UPDATE trials SET digest = ? WHERE key = ?", (digest, row["key"]))
+            store._sign(_list_texts(store._db))
+        return path.read_bytes()
+
+
+def change_facts(content: bytes, draw: random.Random) -> bytes:
+    """Change what a packed run says of itself, with a seal that is right."""
+    table = parquet.read_table(io.BytesIO(content))
+    known = {name.decode(): text.decode() for name, text in table.schema.metadata.items()}
+    (name,) = (name for name, text in known.items() if text.startswith("{") and "evaluations" in text)
+    text = change_json(known[name], draw).strip()
+    out = io.BytesIO()
+    rows = table.select(["digest", "group", "latest"]).to_pylist()
+    with contextlib.suppress(UnicodeError):
+        known |= {name: text, SEAL: make_seal(text, rows)}
+    parquet.write_table(table.replace_schema_metadata(known), out)
+    return out.getvalue()
+
+
 def in_text(change: Callable[[str, random.Random], str]) -> Callable[[bytes, random.Random], bytes]:
     return lambda content, draw: change(content.decode(), draw).encode(errors="surrogatepass")
 
@@ -391,9 +451,7 @@ def write_sweep(path: Path) -> None:
 @cache
 def make_run() -> Path:
     """Make a packed run, by importing a sweep."""
-    import tempfile
-
-    root = Path(tempfile.mkdtemp())
+    root = Path(mkdtemp())
     write_sweep(root / "sweep" / "training-0" / "results.jsonl")
     done = seqdg("import-domainbed", root / "sweep", "--out", root / "run")
     assert done.returncode == 0, done
@@ -405,15 +463,40 @@ def make_run() -> Path:
 
 @cache
 def make_model() -> Path:
-    import tempfile
-
-    from seqdg import DomainClassifier
-
-    path = Path(tempfile.mkdtemp()) / "model"
+    path = Path(mkdtemp()) / "model"
     rows = make_rows()
     model = DomainClassifier(algorithm="agg", steps=2, hidden=(4,), device="cpu")
     model.fit(rows[["x", "age", "kind"]].astype({"x": float}), rows["state"], domains=rows["place"]).save(path)
     return path
+
+
+@cache
+def make_ensemble() -> Path:
+    path = Path(mkdtemp()) / "model"
+    members = (Member("agg", 0.25, 1.0, lr=0.01), Member("logistic", 0.75, 1.5))
+    rows = make_rows()
+    model = DomainClassifier(WeightedEnsemble(members), steps=2, hidden=(4,), members=1, device="cpu")
+    model.fit(rows[["x", "age", "kind"]].astype({"x": float}), rows["state"], domains=rows["place"]).save(path)
+    return path
+
+
+@cache
+def make_shards() -> Path:
+    root = Path(mkdtemp())
+    words = ["--algorithms", "agg", "--held-out", "0", "--trials", 2, "--steps", 4, "--rows", 60, "--workers", 0]
+    for number in ("1/2", "2/2"):
+        done = seqdg("bench", *words, "--shard", number, "--out", root)
+        assert done.returncode == 0, done
+    return root
+
+
+def write_features(path: Path) -> None:
+    rows = make_rows()
+    about = {"backbone": "mine", "weights_sha256": "", "preprocessing": {"size": 4}}
+    x = np.random.default_rng(0).normal(size=(len(rows), 3)).astype(np.float32)
+    y, domains = (rows[name].to_numpy() for name in ("state", "place"))
+    validation, paths = np.arange(len(rows)) % 4 == 0, tuple(f"{i}.png" for i in range(len(rows)))
+    Features(x, about, y, domains, paths, CLASSES, validation).save(path)
 
 
 def copy_from(make: Callable[[], Path]) -> Callable[[Path], None]:
@@ -440,18 +523,32 @@ def load(form: str, *names: str) -> Callable[[Path], object]:
     return load_one
 
 
-def run_command(*words: str) -> Callable[[Path], object]:
-    """Return what runs a command on a file. words: FILE, DIR and ABOVE stand for it, its folder and the one above."""
+def run_command(*words: str, codes: tuple[int, ...] = (0,)) -> Callable[[Path], object]:
+    """Return what runs a command on a file. words: FILE, DIR and ABOVE stand for it, its folder and the one above.
+
+    codes: with which it may end where it read the file.
+    """
 
     def run(path: Path) -> object:
         places = {"FILE": path, "DIR": path.parent, "ABOVE": path.parent.parent, "OUT": path.parent.parent / "out"}
         done = seqdg(*(places.get(word, word) for word in words))
         if done.returncode == 2 and "Traceback" not in done.stderr:
             raise UsageError(done.stderr + done.stdout)
-        assert done.returncode == 0, done
+        assert done.returncode in codes, done
         return done.stdout
 
     return run
+
+
+def read_store(path: Path) -> object:
+    """Let every command that reads a run read this one."""
+    out = path.parent.parent / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    other = str(path.parent.with_name("shard-2-of-2"))
+    commands = [["table", "DIR"], ["status", "DIR"], ["rerun", "DIR", "--list"], ["pack", "DIR", "--out", "OUT"]]
+    commands += [["merge", "DIR", other, "--out", "OUT"]]
+    words = commands[sum(path.read_bytes()[-9999:]) % len(commands)]  # one of them, as the file decides
+    return run_command(*words, codes=(0, 1))(path)  # 1: records are missing
 
 
 def plan_benchmark(path: Path) -> object:
@@ -559,6 +656,23 @@ FORMATS = {
     "sweep": Format("sweep/training-0/results.jsonl", write_sweep, IMPORT, (JSON, JSON, JSON), compare_sweep),
     "trials": Format("trials.parquet", copy_from(make_run), run_command("table", "DIR"), (), compare_run),
     "evaluations": Format("evaluations.parquet", copy_from(make_run), run_command("table", "DIR"), (), compare_run),
+    "facts": Format("trials.parquet", copy_from(make_run), run_command("table", "DIR"), (change_facts,) * 9),
+    "store": Format(
+        "shard-1-of-2/results.sqlite", lambda path: shutil.copytree(make_shards(), path.parents[1], dirs_exist_ok=True),
+        read_store, (change_store,) * 9,
+    ),
+    "features": Format(
+        "rows.safetensors", write_features, load("features"), (change_safetensors, *[change_features] * 3),
+    ),
+    "ensemble": Format(
+        "model.json", copy_from(make_ensemble), lambda path: read_model(path.parent), (change_model,) * 3
+    ),
+    "member": Format(
+        "members/1/model.json",
+        lambda path: shutil.copytree(make_ensemble(), path.parents[2], dirs_exist_ok=True),
+        lambda path: read_model(path.parents[2]),
+        (JSON, change_model),
+    ),
     "model": Format("model.json", copy_from(make_model), lambda path: read_model(path.parent), (JSON, change_model)),
     "shown model": Format("model.json", copy_from(make_model), run_command("show", "DIR"), (change_model,)),
 }  # fmt: skip

@@ -103,7 +103,13 @@ def test_shards_that_do_not_belong_together_are_refused(whole: Path, shards: lis
     part = Store.open(shards[1]).meta("shard")
     assert part is not None
     store.set_meta("shard", part)
+    assert "lost its plan when it was damaged" in refuse(shards[0], tmp_path / "shard-2-of-2")
+    store.begin(Store.open(shards[1]).groups())
     assert "by seqdg 0.0.1" in refuse(shards[0], tmp_path / "shard-2-of-2")
+    for text in ("[]", "[" * 100_000, part.replace('"count": 2', '"count": "many"')):
+        store.set_meta("shard", text)
+        with pytest.raises(UsageError, match="does not say which part"):
+            merge_shards([tmp_path / "shard-2-of-2"], tmp_path / "out")
     store.set_meta("shard", "[]")
     with pytest.raises(UsageError, match="does not say which part"):
         merge_shards([tmp_path / "shard-2-of-2"], tmp_path / "out")

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -299,6 +300,42 @@ def test_a_store_that_was_written_before_there_were_sums_is_read_as_it_is(tmp_pa
         assert len(store.records()) == len(store.planned()) == 5
         assert len(store.analyses()) == 2
         store.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("commands", "null"), ("commands", "[1]"), ("commands", "[" * 100_000), ("classes", "5"),
+        ("domains", '["a", 1]'),
+        ("commands", '[{"command": "seqdg", "algorithms": "agg", "held_out": [], "seeds": []}]'),
+        ("commands", '[{"command": "an odd \\" quote", "algorithms": [], "held_out": [], "seeds": []}]'),
+        ("commands", '[{"command": "", "algorithms": [], "held_out": [], "seeds": [], "search": 50}]'),
+    ],
+)  # fmt: skip
+def test_a_store_that_says_of_its_run_what_no_run_says_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    """Its sums are right: somebody else's program wrote it."""
+    store = Store.create(tmp_path, "bench")
+    store.add([record()])
+    store.set_meta(name, text)
+    with pytest.raises(UsageError, match=r"results\.sqlite is no store that seqdg wrote \(.+\): use another copy"):
+        Store.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"description": {"algorithm": 1, "held_out": ["a"], "seed": 0}},
+        {"description": {"algorithm": "agg", "held_out": ["a"], "seed": 0, "protocol": 5}},
+        {"description": {"algorithm": "agg", "held_out": ["a", 1], "seed": 0}},
+        {"peak_memory": "much"},
+        {"stacked": "\0"},
+    ],
+)
+def test_a_record_that_is_none_is_not_read(tmp_path: Path, changes: dict[str, Any]) -> None:
+    store = Store.create(tmp_path, "bench")
+    store.add([record(0), replace(record(1), **changes)])
+    with pytest.warns(UserWarning, match="1 record changed on the disk"):
+        assert Store.open(tmp_path).records() == [record(0)]
 
 
 def test_of_a_file_that_is_no_database_nothing_is_kept_but_the_file(tmp_path: Path) -> None:

@@ -11,12 +11,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from seqdg.base import Folder, UsageError, count_things, list_some
+from seqdg.base import Folder, UsageError, count_things, list_some, refuse_broken
 from seqdg.bench.planning import Plan, Shard, take_shard
 from seqdg.bench.reruns import META as CODE
+from seqdg.bench.reruns import read_noted
 from seqdg.results import CLASSES, COMMANDS, DOMAINS, FAILED, Record, Store, lock_directory, make_directory
 
 META = "shard"  # in the store of a shard: its `Part`
+MOST_SHARDS = 10**6
 KEPT = ("weights", "predictions")  # folders of a run, whose files are named by trials
 
 
@@ -80,9 +82,7 @@ def merge_shards(paths: Sequence[Path], out: Path) -> Merged:
         with _open_out(out, benchmark) as target:
             for name in (CLASSES, DOMAINS):
                 target.set_meta(name, next(filter(None, (store.meta(name) for store in stores)), "[]"))
-            target.set_meta(
-                CODE, json.dumps({k: v for s in stores for k, v in json.loads(s.meta(CODE) or "{}").items()})
-            )
+            target.set_meta(CODE, json.dumps({k: v for s in stores for k, v in read_noted(s).items()}))
             target.set_meta(COMMANDS, json.dumps(_join_commands(target, stores)))
             target.begin({key: groups[key] for key in sorted(positions, key=positions.__getitem__)})
             finished = target.finished()
@@ -114,10 +114,12 @@ def _read_part(path: Path, store: Store) -> Part:
     text = store.meta(META)
     if text is None:
         raise UsageError(f"{path} is no shard: `seqdg bench --shard 1/8` makes one. `seqdg pack` joins whole runs.")
-    try:
-        return Part(**json.loads(text))
-    except (TypeError, ValueError):
-        raise UsageError(f"{path} does not say which part of its plan it is: its store is damaged.") from None
+    with refuse_broken(f"{path} does not say which part of its plan it is", ": its store is damaged."):
+        part = Part(**json.loads(text))
+        numbers = [part.index, part.count, part.trials, *part.positions.values()]
+        if not all(isinstance(n, int) for n in numbers) or not 1 <= part.index <= part.count <= MOST_SHARDS:
+            raise ValueError("its numbers are none")
+    return part
 
 
 def _check_parts(paths: Sequence[Path], stores: Sequence[Store], parts: Sequence[Part]) -> None:
@@ -138,13 +140,15 @@ def _check_parts(paths: Sequence[Path], stores: Sequence[Store], parts: Sequence
                 f"{seen[part.index]} and {path} are both shard {part.index} of {part.count}: give one of them."
             )
         seen[part.index] = path
-        for name, digest in json.loads(store.meta(CODE) or "{}").items():
+        for name, digest in read_noted(store).items():
             if code.setdefault(name, (digest, path))[0] != digest:
                 raise UsageError(
                     f"{code[name][1]} and {path} were trained with different code of {name}. Train one of them again."
                 )
         for version in {r.versions.get("seqdg") for r in store.records("accuracy") if r.status != FAILED}:
             versions.setdefault(version, path)
+        if part.positions.keys() - store.groups().keys():
+            raise UsageError(f"{path} lost its plan when it was damaged: run its command again, which plans it anew.")
     if len(versions) > 1:
         (one, path), (other, second) = list(versions.items())[:2]
         raise UsageError(

@@ -14,7 +14,7 @@ from statistics import fmean
 
 import torch
 
-from seqdg.base import UsageError, choose_device, count_things, hash_own_code
+from seqdg.base import UsageError, choose_device, count_things, hash_own_code, refuse_broken
 from seqdg.bench.benchmark import load_benchmark
 from seqdg.bench.execution import InProcess
 from seqdg.bench.learners.contract import Learner
@@ -197,19 +197,28 @@ def read_codes(names: Iterable[str]) -> dict[str, str]:
     return {part: code for part, code in codes.items() if code}
 
 
+def read_noted(store: Store) -> dict[str, str]:
+    """Return the hashes of the user's own code that a store has."""
+    with refuse_broken(f"{store.path} is no store that seqdg wrote", ": use another copy of it."):
+        noted: dict[str, str] = json.loads(store.meta(META) or "{}")
+        if not isinstance(noted, dict) or not all(isinstance(digest, str) for digest in noted.values()):
+            raise ValueError("its hashes of code are none")
+    return noted
+
+
 def check_code(store: Store, directory: Path, trials: Sequence[Trial]) -> None:
     """Note the code of every own algorithm and wrapper that is to be trained, and refuse one that has changed since the
     store got trials of it."""
     codes = read_codes(trial.algorithm for trial in trials)
     refuse_changed(store, directory, codes)
     codes |= _check_net_code(store, directory, trials)
-    store.set_meta(META, json.dumps({**json.loads(store.meta(META) or "{}"), **codes}))
+    store.set_meta(META, json.dumps({**read_noted(store), **codes}))
 
 
 def _check_net_code(store: Store, directory: Path, trials: Sequence[Trial]) -> dict[str, str]:
     """Return the code of the user's own nets that are to be trained, and refuse one that has changed as `check_code`
     does."""
-    noted, codes = json.loads(store.meta(META) or "{}"), {shorten_net(t.net.name): t.code for t in trials if t.code}
+    noted, codes = read_noted(store), {shorten_net(t.net.name): t.code for t in trials if t.code}
     for name, code in codes.items():
         if noted.get(name, code) != code and store.finished():
             raise UsageError(
@@ -222,7 +231,7 @@ def _check_net_code(store: Store, directory: Path, trials: Sequence[Trial]) -> d
 def refuse_changed(store: Store, directory: Path, codes: Mapping[str, str], consequence: str = "") -> None:
     """Refuse code that is not that of its stored trials: those of all chains with such a part count, and those of its
     other names. consequence: why, and what to do; "": a table would show the old trials as the new algorithm's."""
-    noted, trials, origins = json.loads(store.meta(META) or "{}"), store.count_by_algorithm(), list_origins()
+    noted, trials, origins = read_noted(store), store.count_by_algorithm(), list_origins()
     for part, code in codes.items():
         same = [name for name in origins if part in origins and origins[name] == origins[part]]
         for name in same or [part]:  # an algorithm and its sequential form are one class

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from seqdg.base import UsageError
+from seqdg.base import UsageError, refuse_broken
 from seqdg.results.criteria import CRITERIA, USUAL, choose_usual
 
 if TYPE_CHECKING:  # imported where it is used: a run directory is read without it
@@ -46,6 +47,7 @@ TRIALS, EVALUATIONS = "trials.parquet", "evaluations.parquet"  # of a packed run
 FORMAT, FORMAT_VERSION = "seqdg records", 2
 SEAL = f"{FORMAT}, sha256"
 _LAST = ("losses", "digest")
+_KINDS: Mapping[str, type | tuple[type, ...]] = {"string": str, "int64": int, "float64": (float, int)}
 PACKED_COLUMNS = (*(name for name in TRIAL if name not in _LAST), "group", "latest", *_LAST)  # of the trials
 
 
@@ -148,7 +150,11 @@ class Record:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any], history: list[Evaluation], read: Callable[[str], Any]) -> Record:
-        """Return the record of such a row.   read: turns JSON into what it says."""
+        """Return the record of such a row; raise any error where it is none.   read: turns JSON into what it says."""
+        for name, kind in TRIAL.items():
+            value = row[name] if name not in _LAST else None
+            if value is not None and not isinstance(value, _KINDS[kind]):
+                raise ValueError(f"its {name} is {value!r}")
         if row["key"].startswith("/") or ".." in row["key"]:  # weights and predictions are named by it
             raise UsageError(
                 f"A trial has the key {row['key']!r}, which is none: these records are of another program."
@@ -159,6 +165,7 @@ class Record:
             "held_out": read_held_out(row["held_out"], read),
             **read(row["more"]),
         }
+        _check_description(description)
         return cls(
             **{name: row[name] for name in _AS_IT_IS},
             description=description,
@@ -174,6 +181,15 @@ class Record:
         facts = {name: getattr(self, name) for name in (*_AS_IT_IS, "description", "versions", "notes")}
         parts = [json.dumps(facts, sort_keys=True).encode(), shape.encode(), numbers, pack_numbers(self.losses)]
         return hashlib.sha256(b"\n".join(parts)).hexdigest()
+
+
+def _check_description(description: Mapping[str, Any]) -> None:
+    """Raise a ValueError where a description is not that of a trial, so that what reads it finds its parts."""
+    texts = [description.get("algorithm"), *description["held_out"]]
+    parts = [description.get(name, {}) for name in (*_DESCRIBED_AS_JSON, "soup")]
+    is_known = all(isinstance(text, str) for text in texts) and all(isinstance(part, dict) for part in parts)
+    if not is_known or len(texts) < 2 or not isinstance(description.get("seed"), int):
+        raise ValueError("its description is that of no trial")
 
 
 def make_key(description: Mapping[str, Any]) -> str:
@@ -295,11 +311,36 @@ class RecordSource(ABC):
 
     def read_commands(self) -> list[dict[str, Any]]:
         """Return the commands that made the run, the oldest first."""
-        commands: list[dict[str, Any]] = json.loads(self.meta(COMMANDS) or "[]")
+        with refuse_broken("The commands of this run cannot be read"):
+            commands: list[dict[str, Any]] = json.loads(self.meta(COMMANDS) or "[]")
+            check_facts({COMMANDS: commands})
         return commands
 
     def close(self) -> None:  # noqa: B027  a packed run has nothing to close
         """Close the file."""
+
+
+def check_facts(facts: Mapping[str, Any]) -> None:
+    """Raise a ValueError where what JSON says of a run is not what a run writes of itself."""
+
+    def is_list(value: Any, kind: type) -> bool:
+        return isinstance(value, list) and all(isinstance(item, kind) for item in value)
+
+    for name in (CLASSES, DOMAINS):
+        if facts.get(name) is not None and not is_list(facts[name], str):
+            raise ValueError(f"its {name} are no names")
+    commands = facts.get(COMMANDS, [])
+    if not is_list(commands, dict):
+        raise ValueError("its commands are no list")
+    for entry in commands:
+        kinds = {"algorithms": str, "held_out": str, "seeds": int}
+        search = entry.get("search") or {"space": ""}
+        is_known = isinstance(entry.get("command"), str) and isinstance(search, dict)
+        if not is_known or not all(is_list(entry.get(name), kind) for name, kind in kinds.items()):
+            raise ValueError("one of its commands is none")
+        if not isinstance(search.get("space"), str):
+            raise ValueError("a search of it has no space")
+        shlex.split(entry["command"])
 
 
 def find_usual_criterion(run: RecordSource) -> str:

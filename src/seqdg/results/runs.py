@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -33,6 +33,7 @@ from seqdg.results.record import (
     Record,
     RecordSource,
     RunningGroup,
+    check_facts,
     gather_rows,
     list_packed_types,
     make_seal,
@@ -87,6 +88,8 @@ class Archive(RecordSource):
         file = _open(trials, _read_bytes(trials))
         text, seal = _read_facts(trials, file)
         self.facts: dict[str, Any] = json.loads(text)
+        with _explaining(trials):
+            _check_facts(self.facts)
         damaged = UsageError(f"{trials} is damaged. Fetch it again, or pack the run again.")
         table, types = _read_table(trials, file, PACKED_COLUMNS), list_packed_types()
         if any(table.schema.field(name).type != types[name] for name in PACKED_COLUMNS if name != "losses"):
@@ -179,6 +182,22 @@ class Archive(RecordSource):
             shape, order = layouts[layout]
             numbers[keys[trial[start]]] = shape, values[rows].ravel()[order].tobytes()
         return numbers
+
+
+def _check_facts(facts: Mapping[str, Any]) -> None:
+    """Raise a ValueError where the facts of a packed run are not what `seqdg pack` writes."""
+    check_facts({name: facts.get(name) or [] for name in (CLASSES, DOMAINS, COMMANDS)})
+    kinds: dict[str, type | tuple[type, ...]] = {"benchmark": str, "evaluations": str, "criteria": list}
+    wrong = [name for name, kind in kinds.items() if not isinstance(facts.get(name), kind)]
+    for entry in facts["analyses"]:
+        name, created, _ = entry
+        wrong += [] if isinstance(name, str) and isinstance(created, float | int) else ["analyses"]
+    for entry in facts["missing"]:
+        key, group = entry
+        wrong += [] if isinstance(key, str) and isinstance(group, str) else ["missing"]
+    wrong += [] if all(isinstance(name, str) for name in facts["criteria"]) else ["criteria"]
+    if wrong:
+        raise ValueError(f"its {wrong[0]} are not as `seqdg pack` writes them")
 
 
 def _open(path: Path, data: bytes) -> parquet.ParquetFile:

@@ -17,15 +17,17 @@ import struct
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, astuple, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from seqdg.base import UsageError, count_things, list_some
+from seqdg.base import UsageError, count_things, list_some, refuse_broken
 from seqdg.results.record import (
+    CLASSES,
     COMMANDS,
+    DOMAINS,
     DONE,
     FAILED,
     OPTIONAL,
@@ -38,6 +40,7 @@ from seqdg.results.record import (
     RecordSource,
     RunningGroup,
     RunProgress,
+    check_facts,
     pack_history,
     pack_numbers,
     read_held_out,
@@ -218,6 +221,13 @@ class Store(RecordSource):
                 f"{self.path} {written}, and this version of seqdg reads format {SCHEMA}. "
                 "Use the version that wrote it, or choose another directory."
             )
+        with self._reading():
+            texts = {name: self.meta(name) for name in (CLASSES, DOMAINS, COMMANDS)}
+            check_facts({name: json.loads(text) for name, text in texts.items() if text is not None})
+
+    def _reading(self) -> AbstractContextManager[None]:
+        """Refuse what no run writes: somebody else's program may have written it."""
+        return refuse_broken(f"{self.path} is no store that seqdg wrote", ": use another copy of it.")
 
     def meta(self, name: str) -> str | None:
         rows = self._query("SELECT value FROM meta WHERE name = ?", (name,))
@@ -279,16 +289,20 @@ class Store(RecordSource):
 
     def run(self) -> RunProgress | None:
         text = self.meta("run")
-        return None if text is None else RunProgress(**json.loads(text))
+        with self._reading():
+            progress = None if text is None else RunProgress(**json.loads(text))
+            if progress is not None and not all(isinstance(number, float | int) for number in astuple(progress)):
+                raise ValueError("its progress is no number")
+        return progress
 
     def running(self) -> list[RunningGroup]:
         return [RunningGroup(*row) for row in self._query("SELECT * FROM running")]
 
     def planned(self) -> dict[str, str]:
-        return {row[0]: row[1] for row in self._query("SELECT key, in_group FROM planned WHERE latest")}
+        return {row[0]: str(row[1]) for row in self._query("SELECT key, in_group FROM planned WHERE latest")}
 
     def groups(self) -> dict[str, str]:
-        return {row[0]: row[1] for row in self._query("SELECT key, in_group FROM planned")}
+        return {row[0]: str(row[1]) for row in self._query("SELECT key, in_group FROM planned")}
 
     def pace(self, device: str) -> dict[tuple[str, int, str], float]:
         """Return the seconds that one trial takes per step, from the latest records, by algorithm, number of held-out
@@ -327,7 +341,7 @@ class Store(RecordSource):
         """
         columns = ", ".join(f'"{c}"' for c in _COLUMNS if criterion is None or c not in ("losses", "digest"))
         read = lru_cache(maxsize=None)(json.loads)  # most trials have the same; equal ones are one object
-        with pause_garbage_collection():
+        with self._reading(), pause_garbage_collection():
             order = self._query(
                 "SELECT trials.rowid FROM trials LEFT JOIN planned USING (key) "
                 "ORDER BY planned.rowid IS NULL, planned.rowid, finished, trials.rowid"
