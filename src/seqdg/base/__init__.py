@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from seqdg.base.front import open_front
 
 if TYPE_CHECKING:
-    from seqdg.base.episode import Episode, Minibatch, Params
+    from seqdg.base.episode import GROUP, TARGET, VIEW, Episode, Minibatch, Params
     from seqdg.base.fields import (
         ADDED,
         added_field,

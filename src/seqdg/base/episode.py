@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from seqdg.base import noise
+from seqdg.base.messages import UsageError
 
 Params = dict[str, Tensor]
+TARGET, VIEW, GROUP = "target", "view", "group"  # what an algorithm may ask for beside its minibatches
 
 
 class Minibatch(NamedTuple):
@@ -39,6 +41,8 @@ class Episode(NamedTuple):
         () for noise: `seqdg.noise.uniform(key, shape)`.
     rate : Tensor
         () the learning rate of the step, for algorithms that take steps of their own.
+    extras : dict of str to Tensor
+        What the algorithm's class asks for by `uses`: see `target`, `view` and `group`.
 
     Examples
     --------
@@ -58,6 +62,29 @@ class Episode(NamedTuple):
     progress: Tensor  # () from 0 to 1 over the training, or over its stage; for schedules
     key: Tensor = torch.zeros((), dtype=torch.int64)  # for noise: seqdg.noise.uniform(key, shape)
     rate: Tensor = torch.zeros(())  # the learning rate of the step
+    extras: dict[str, Tensor] = {}  # noqa: RUF012  what the algorithm uses beside these; nobody changes it
+
+    @property
+    def target(self) -> Tensor:
+        """(batch, *input) rows of the domain that is held out, without labels: `uses = ("target",)`."""
+        return self._take(TARGET)
+
+    @property
+    def view(self) -> Tensor:
+        """(domain, batch, *input) the same rows as `x`, augmented once more: `uses = ("view",)`."""
+        return self._take(VIEW)
+
+    @property
+    def group(self) -> Tensor:
+        """(domain, batch) the group of each row, as `group_column` of the data has it: `uses = ("group",)`."""
+        return self._take(GROUP)
+
+    def _take(self, name: str) -> Tensor:
+        if name not in self.extras:
+            raise UsageError(
+                f"The algorithm reads episode.{name} and does not say so: write uses = ('{name}',) in its class."
+            )
+        return self.extras[name]
 
     @property
     def domains(self) -> int:
@@ -106,6 +133,7 @@ class Episode(NamedTuple):
             x=self.x.narrow(0, start, stop - start),
             y=self.y.narrow(0, start, stop - start),
             domain=self.domain.narrow(0, start, stop - start),
+            extras={k: v if k == TARGET else v.narrow(0, start, stop - start) for k, v in self.extras.items()},
         )
 
     def by_source(self) -> Episode:
@@ -118,4 +146,5 @@ class Episode(NamedTuple):
         """
         order = self.domain.argsort()
         x, y, domain = (t.index_select(0, order) for t in (self.x, self.y, self.domain))
-        return self._replace(x=x, y=y, domain=domain)
+        extras = {k: v if k == TARGET else v.index_select(0, order) for k, v in self.extras.items()}
+        return self._replace(x=x, y=y, domain=domain, extras=extras)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         StackLearner,
         build_stack,
         check_domains_per_step,
+        check_uses,
         check_weights,
         find_learner,
         find_learner_of,

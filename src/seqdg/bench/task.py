@@ -19,7 +19,7 @@ from weakref import finalize
 import torch
 from torch import Tensor, nn
 
-from seqdg.base import UsageError, collect_checkouts, describe_fields, measure_free_memory, restore_fields
+from seqdg.base import TARGET, UsageError, collect_checkouts, describe_fields, measure_free_memory, restore_fields
 from seqdg.core import (
     Algorithm,
     Averaging,
@@ -34,6 +34,7 @@ from seqdg.data import (
     Dataset,
     ImageTransform,
     Scaling,
+    describe_augmentation,
     find_augmentation,
     join_columns,
     keep_as_is,
@@ -121,8 +122,9 @@ class Trial:
             "held_out": list(self.held_out),
             "seed": self.seed,
             "size": self.size,
-            "augment": self.augment,
+            "augment": describe_augmentation(self.augment),
             **({"together": self.together} if self.together else {}),
+            **({"unlabeled": True} if self.uses_target else {}),
         }
 
     @classmethod
@@ -164,6 +166,16 @@ class Trial:
             return self.build_algorithm().together
         except UsageError:  # the name is that of a learner, which is no algorithm
             return 0
+
+    @cached_property
+    def uses_target(self) -> bool:
+        """Whether it trains on rows of the held-out domain, without labels."""
+        if self.is_harmonized:
+            return False
+        try:
+            return TARGET in self.build_algorithm().uses
+        except UsageError:  # a learner's
+            return False
 
     @property
     def is_harmonized(self) -> bool:

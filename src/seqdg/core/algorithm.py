@@ -63,6 +63,7 @@ class Algorithm(Settings):
     needs_points: ClassVar[bool] = False  # it acts between the layers of a net (`Net.with_points`)
     stackable: ClassVar[bool] = True  # False: Python decides by numbers, so that each trial takes its step by itself
     moves: ClassVar[bool] = False  # `step` returns new weights in place of a direction, and no optimizer acts on them
+    uses: ClassVar[tuple[str, ...]] = ()  # of an episode beside its minibatches: "target", "view", "group"
     together: ClassVar[int] = 0  # transductive: how many rows of one domain `predict` wants at once; 0: any number
 
     def check(self, net: Net, sources: int) -> None:
@@ -87,6 +88,21 @@ class Algorithm(Settings):
             )
         if self.needs_features:
             check_features(net, type(self).__name__)
+
+    def choose_optimizer(self, name: str) -> str:
+        """Return what optimizes a weight: "sgd", "momentum", "adam" or "adam-l2"; "" where it is the run's optimizer.
+
+        Parameters
+        ----------
+        name : str
+            The name of a weight.
+
+        Returns
+        -------
+        str
+            The name of an optimizer, or "".
+        """
+        return ""
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
         """Return all that is trained: the net's weights, and extra heads or branches.

@@ -58,6 +58,7 @@ class Sequential(Around):
         if type(self.base).extend is Chainable.extend:
             raise UsageError(f"{type(self.base).__name__} cannot be chained: it has no `extend` method of its own.")
         super().__post_init__()
+        object.__setattr__(self, "uses", self.base.uses)
 
     def check(self, net: Net, sources: int) -> None:
         super().check(net, sources)

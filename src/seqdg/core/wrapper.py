@@ -24,6 +24,7 @@ class Around(Algorithm):
     base: Algorithm
     inherited: ClassVar[tuple[str, ...]] = (
         "optimizer", "needs_all", "hard_labels", "needs_classes", "needs_points", "together", "stackable", "moves",
+        "uses",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -36,6 +37,9 @@ class Around(Algorithm):
 
     def pace(self, name: str) -> Number:
         return self.base.pace(name)
+
+    def choose_optimizer(self, name: str) -> str:
+        return self.base.choose_optimizer(name)
 
     def statistics(self, net: Net, deployed: Params, x: Tensor) -> Params:
         return self.base.statistics(net, deployed, x)

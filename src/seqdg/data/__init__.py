@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from seqdg.base.front import open_front
 
 if TYPE_CHECKING:
-    from seqdg.data.augment import ImageTransform, find_augmentation, prepare, scale_to_unit
+    from seqdg.data.augment import ImageTransform, describe_augmentation, find_augmentation, prepare, scale_to_unit
     from seqdg.data.columns import (
         PARTS,
         Column,

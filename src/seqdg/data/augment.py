@@ -12,14 +12,16 @@ all of it may be batched by `torch.func.vmap` and captured in a CUDA graph.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample, interpolate
 
-from seqdg.base import UsageError, fold, uniform, unknown
+from seqdg.base import UsageError, fold, hash_own_code, import_function, uniform, unknown
 from seqdg.kernels import can_run_kernels
 from seqdg.nets import Normalization, expand_channels
 
@@ -70,11 +72,31 @@ RECIPES = {
 }
 
 
-def find_augmentation(name: str) -> Augment | None:
-    """Return the augmentation that a benchmark file names; None for the empty name."""
+class OwnAugment(NamedTuple):
+    """A function of the user's: of images (image, channel, height, width) in [0, 1] and a key, it returns as many of
+    the same size. Like all of this it draws from the key alone, and branches on no value."""
+
+    function: Callable[[Tensor, Tensor], Tensor]
+    location: str
+
+
+def find_augmentation(name: str) -> Augment | OwnAugment | None:
+    """Return the augmentation that a benchmark file names, or the user's own by file.py:function; None for the empty
+    name."""
+    if ":" in name:
+        return OwnAugment(import_function(name, "augment"), name)
     if name and name not in RECIPES:
-        raise unknown("augmentation", name, RECIPES)
+        raise unknown("augmentation", name, (*RECIPES, "FILE.py:FUNCTION"))
     return RECIPES.get(name)
+
+
+def describe_augmentation(name: str) -> str:
+    """Return the name as records have it: of the user's own without its folder, and with the hash of its code."""
+    own = find_augmentation(name)
+    if not isinstance(own, OwnAugment):
+        return name
+    short = re.split(r"[/\\]", name)[-1]
+    return f"{short} ({hash_own_code([own.function])[:12]})"
 
 
 @dataclass(frozen=True)
@@ -83,7 +105,7 @@ class ImageTransform:
 
     size: int
     normalization: Normalization = Normalization()
-    recipe: Augment | None = None
+    recipe: Augment | OwnAugment | None = None
 
     @property
     def is_random(self) -> bool:
@@ -93,8 +115,22 @@ class ImageTransform:
     def train(self, x: Tensor, key: Tensor) -> Tensor:
         if self.recipe is None:
             return self.serve(x)
+        if isinstance(self.recipe, OwnAugment):
+            return self.normalization(self._change(self.recipe, x, key))
         whole = _augment_by_kernels(x, key, self.recipe, self.size, self.normalization)
         return self.normalization(augment(x, key, self.recipe, self.size)) if whole is None else whole
+
+    def _change(self, own: OwnAugment, x: Tensor, key: Tensor) -> Tensor:
+        plain = prepare(x, self.size, Normalization())
+        flat = plain.reshape(-1, *plain.shape[-3:])
+        changed = own.function(flat, fold(key, _STREAM))
+        if not isinstance(changed, Tensor) or changed.shape != flat.shape:
+            got = list(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
+            raise UsageError(
+                f"{own.location} is given images of shape {list(flat.shape)} and returns {got}: let it return as many "
+                "images of the same size."
+            )
+        return changed.reshape(plain.shape)
 
     def serve(self, x: Tensor) -> Tensor:
         return prepare(x, self.size, self.normalization)

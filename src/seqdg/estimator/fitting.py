@@ -22,6 +22,7 @@ from seqdg.bench import (
     OwnSettings,
     RowsInMemory,
     Task,
+    check_uses,
     check_weights,
     find_learner_of,
     find_target_scale,
@@ -86,6 +87,7 @@ def _fit_net(user_data: UserData, recipe: Recipe, algorithm: Algorithm, on_progr
     dataset = user_data.dataset
     task, net, module = make_task(user_data, recipe)
     check_weights(algorithm, recipe.name, task)
+    check_uses(algorithm, recipe.name, task)
     algorithm.check(net, recipe.protocol.count_domains(len(dataset.domains)))
     validates = any(_count_validation(dataset).values())
     protocol, needed = recipe.protocol, count_needed_evaluations(algorithm)

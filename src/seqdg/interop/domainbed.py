@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqdg.base import DOMAINBED, Episode, Params, UsageError, set_checkout, unknown
+from seqdg.base import DOMAINBED, Episode, Params, UsageError, join_names, set_checkout, unknown
 from seqdg.bench import draw_value, list_ranges
 from seqdg.core import Algorithm, build, collect_rules, count_needed_evaluations, flatten_settings, with_settings
 from seqdg.interop.checkout import find_checkout, import_module, on_path
@@ -198,6 +198,11 @@ class _Bridge(nn.Module):
         super().__init__(input_shape, num_classes, num_domains, hparams)
         self.hparams = hparams
         self.algorithm = read_algorithm(self.name, hparams)
+        if self.algorithm.uses:
+            raise UsageError(
+                f"{self.name} reads {join_names([f'episode.{part}' for part in self.algorithm.uses])}, which DomainBed "
+                "does not hand over: compare it with `seqdg bench`."
+            )
         kind = str(hparams[OPTIMIZER])
         if kind == "auto":
             kind = self.algorithm.optimizer

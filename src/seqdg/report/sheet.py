@@ -49,6 +49,7 @@ class Sheet:
     mixed: Mapping[str, Sequence[str]] = field(default_factory=dict)  # in what else they differ, and the values
     failed: Mapping[str, int] = field(default_factory=dict)  # trials, by algorithm
     versions: Sequence[str] = ()  # sentences on trials of older versions of seqdg
+    unlabeled: Sequence[str] = ()  # algorithms that train on rows of the held-out domain, without labels
     transductive: Sequence[str] = ()  # algorithms that predict many rows of the unseen domain at once
     soups: Sequence[str] = ()  # columns that are mixed of trained models
     imports: Sequence[str] = ()  # sentences on trials that another program trained
@@ -179,6 +180,12 @@ class Sheet:
         if lost:
             remarks.append(f"{count_things(lost, 'trial')} diverged and count in no mean.")
         remarks += [_describe_transduction(self.transductive, self.columns)] if self.transductive else []
+        if self.unlabeled:
+            verb = "train" if len(self.unlabeled) > 1 else "trains"
+            others = "; the others never see them" if len(self.unlabeled) < len(self.columns) else ""
+            remarks.append(
+                f"{join_names(self.unlabeled)} {verb} on rows of the held-out domain, without labels{others}."
+            )
         if self.soups:
             verb = "are" if len(self.soups) > 1 else "is"
             remarks.append(
@@ -240,6 +247,7 @@ def build_sheet(
         mixed=results.find_mixtures(records, "domainbed" in draws),
         failed=Counter(r.algorithm for r in records if r.status == results.FAILED),
         versions=results.describe_versions(records),
+        unlabeled=list(dict.fromkeys(o.algorithm for o in chosen if o.record.description.get("unlabeled"))),
         transductive=list(dict.fromkeys(o.algorithm for o in chosen if o.record.description.get("together"))),
         soups=list(dict.fromkeys(o.algorithm for o in chosen if o.record.members)),
         imports=results.describe_imports(records),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from seqdg.base import Episode, Params, UsageError, tree
+from seqdg.base import GROUP, TARGET, VIEW, Episode, Params, UsageError, tree
 from seqdg.core import Algorithm, list_layers
 from seqdg.nets import Net, Point
 
@@ -157,7 +157,20 @@ class Case:
             progress=torch.rand((), generator=g, dtype=torch.float64) * 0.2 + 0.4,
             key=torch.randint(2**62, (), generator=g),
             rate=torch.rand((), generator=g, dtype=torch.float64) * 0.1 + 0.1,
+            extras=self._draw_extras(x, g),
         )
+
+    def _draw_extras(self, x: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+        """Draw what the algorithm uses beside its minibatches; nothing is drawn where it uses none of it."""
+        uses = self.algorithm.uses
+        extras = {}
+        if VIEW in uses:
+            extras[VIEW] = x + 0.1 * torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x.dtype)
+        if TARGET in uses:
+            extras[TARGET] = x[-1].flip(0) + 0.3
+        if GROUP in uses:
+            extras[GROUP] = torch.randint(2, x.shape[:2], generator=generator)
+        return extras
 
     def draw_probe(self, seed: int = 0) -> Tensor:
         """Draw inputs (batch, *input) of a domain that no episode holds."""
@@ -228,7 +241,9 @@ class Case:
 def stack_trials(trials: Sequence[tuple[Params, Episode, Tensor]]) -> tuple[Params, Episode, Tensor]:
     """Stack weights, episodes and inputs of several trials: each tensor gets a first axis of trials."""
     params, episodes, inputs = zip(*trials, strict=True)
-    return tree.stack(params), Episode(*map(torch.stack, zip(*episodes, strict=True))), torch.stack(inputs)
+    plain = [episode._replace(extras={})._asdict() for episode in episodes]
+    tensors = {name: torch.stack([e[name] for e in plain]) for name in plain[0] if name != "extras"}
+    return tree.stack(params), Episode(**tensors, extras=tree.stack([e.extras for e in episodes])), torch.stack(inputs)
 
 
 def _make_losses(episode: Episode, i: int) -> Tensor:

@@ -181,7 +181,9 @@ def check_untouched(case: Case) -> None:
         tensors = _list_tensors(case.net) | {f"the net's own weights['{name}']": w for name, w in start.items()}
         tensors |= {f"weights['{name}']": w for name, w in params.items()}
         tensors |= {f"the memory['{name}']": m for name, m in memory.items()}
-        return tensors | {f"episode.{name}": v for name, v in episode._asdict().items()} | {"the inputs x": probe}
+        parts = {**episode._asdict(), **episode.extras}
+        del parts["extras"]
+        return tensors | {f"episode.{name}": v for name, v in parts.items()} | {"the inputs x": probe}
 
     calls: dict[str, Callable[[], object]] = {
         "init": lambda: case.algorithm.init(case.net, start, case.sources, torch.Generator().manual_seed(0)),
@@ -301,7 +303,8 @@ def check_precision(case: Case) -> None:
     fewer = {name: w.float() for name, w in params.items()}
     x, probe = episode.x, case.draw_probe()
     low_x, low_probe = (t.float() if t.is_floating_point() else t for t in (x, probe))
-    short = episode._replace(x=low_x, progress=episode.progress.float(), rate=episode.rate.float())
+    extras = {name: t.float() if t.is_floating_point() else t for name, t in episode.extras.items()}
+    short = episode._replace(x=low_x, progress=episode.progress.float(), rate=episode.rate.float(), extras=extras)
     for k in range(len(case.stages)):
         direction, value, _ = low.compute_step(k, fewer, short)
         _assert_form(direction, value, fewer, f"stage {k + 1} in float32")

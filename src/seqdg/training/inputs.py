@@ -7,7 +7,7 @@ computes with the last; for a GPU they go through pinned memory on a stream of t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import prod
 from typing import Any, NamedTuple
@@ -16,8 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqdg.base import GROUP, TARGET, VIEW, fold
 from seqdg.data import ImageTransform, Scaling, scale_to_unit
 
+SECOND_VIEW, OF_TARGET = 1, 2  # set their augmentation apart from that of the minibatches
 AHEAD = 3  # batches gathered before they are asked for
 SPARE = 0.5  # of the device's free memory: left to the net and its gradients
 
@@ -108,6 +110,22 @@ class Inputs:
             return
         for x, r, k in zip(prefetch(self._x, iter(rows.cpu()), self.device), rows, key, strict=True):
             yield self._augment(self._convert(x), k), self._gather_targets(r)
+
+    def load_extras(self, uses: Sequence[str], data: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return what an algorithm uses of a step beside its minibatches: another view of the same rows, rows of the
+        held-out domain without their labels, the group of each row.
+
+        data: rows (trial, domain, batch), target (trial, batch) and key (trial,) of the step.
+        """
+        extras = {}
+        if VIEW in uses:
+            extras[VIEW], _ = self.load_step(data["rows"], fold(data["key"], SECOND_VIEW))
+        if TARGET in uses:
+            extras[TARGET], _ = self.load_step(data[TARGET], fold(data["key"], OF_TARGET))
+        if GROUP in uses:
+            assert self._groups is not None  # as is checked before training
+            extras[GROUP] = _take(self._groups.number, data["rows"])
+        return extras
 
     def load_step(self, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Return x and y of one step of data that are on the device; nothing in it waits for the host."""

@@ -38,8 +38,10 @@ class Rates(NamedTuple):
 
 
 class Optimizer(NamedTuple):
-    """How one trial's slots begin, what an update is, and the same for a stack: fused(weights, direction, slots)."""
+    """The names of its slots, how one trial's begin, what an update is, and the same for a stack: fused(weights,
+    direction, slots)."""
 
+    names: tuple[str, ...]
     init: Callable[[Params], Slots]
     update: Callable[[Params, Params, Slots, Rates], tuple[Params, Slots]]
     fused: Callable[[Params, Params, Slots, Rates], None]
@@ -48,7 +50,7 @@ class Optimizer(NamedTuple):
         """Write the new weights and slots of all trials over the old ones; all tensors have a first axis of trials."""
         if not direction:
             return
-        weights, held = _select(params, direction), {slot: _select(v, direction) for slot, v in slots.items()}
+        weights, held = _select(params, direction), {slot: _select(slots[slot], direction) for slot in self.names}
         if rates.vary and not can_run_kernels(next(iter(weights.values()))):
             new, after = vmap(self.update)(weights, direction, held, rates)
             for old, values in ((weights, new), *((held[slot], after[slot]) for slot in held)):
@@ -154,9 +156,12 @@ def _init_adam(params: Params) -> Slots:
     return {"first": _make_zeros(params), "second": _make_zeros(params), "count": counts}
 
 
+_ADAM = ("first", "second", "count")
 OPTIMIZERS = {
-    "sgd": Optimizer(lambda params: {}, _update_sgd, _fuse_sgd),
-    "momentum": Optimizer(lambda params: {"velocity": _make_zeros(params)}, _update_momentum, _fuse_momentum),
-    "adam": Optimizer(_init_adam, _update_adam, _fuse_adam),
-    "adam-l2": Optimizer(_init_adam, _update_adam_l2, partial(_fuse_adam, coupled=True)),
+    "sgd": Optimizer((), lambda params: {}, _update_sgd, _fuse_sgd),
+    "momentum": Optimizer(
+        ("velocity",), lambda params: {"velocity": _make_zeros(params)}, _update_momentum, _fuse_momentum
+    ),
+    "adam": Optimizer(_ADAM, _init_adam, _update_adam, _fuse_adam),
+    "adam-l2": Optimizer(_ADAM, _init_adam, _update_adam_l2, partial(_fuse_adam, coupled=True)),
 }

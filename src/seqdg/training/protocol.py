@@ -24,12 +24,14 @@ TESTS = ("whole", "split")
 PRECISIONS = ("float32", "tf32", "bf16", "float64")
 SCHEDULES = ("constant", "cosine", "steps")
 PATHS = ("random", "fixed")
+BALANCES = _, BY_CLASS = ("rows", "class")  # what minibatches of a domain are drawn from alike
 MOST = 10**9  # steps, rows of a batch, evaluations or members
 AUTO = "auto"  # cross-entropy of classes, the squared loss of numbers
 NUMBER_LOSSES = ("squared", "absolute", "huber")
 _CHOICES = {
     "split": SPLITS, "test": TESTS, "precision": PRECISIONS, "optimizer": ("auto", *OPTIMIZERS),
     "schedule": SCHEDULES, "scaling": SCALINGS, "loss": (AUTO, *NUMBER_LOSSES), "path": PATHS,
+    "balance": BALANCES,
 }  # fmt: skip
 _RATE = lambda value: math.isfinite(value) and value >= 0, "a finite number of at least 0"
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {  # what is allowed of a field, and how an error says it
@@ -83,6 +85,7 @@ class Protocol:
     train_domains: tuple[str, ...] = added_field(())
     validation_domains: tuple[str, ...] = added_field(())
     layer_decay: float = added_field(1.0)  # factor of the learning rate for each block that weights are below the head
+    balance: str = added_field("rows")  # class: every class of a domain is drawn alike; rows: every row is
     path: str = added_field("random")  # in which order a step visits the domains; fixed: in that of the data set
 
     def __post_init__(self) -> None:

@@ -56,6 +56,7 @@ class Sampler:
     domains: how many sources a step has; 0: all.
     path: `random` shuffles the sources of a step; `fixed` leaves them in the order of the data set. The rows that a
         step draws of a source are the same.
+    purpose: samplers of another purpose draw independently.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Sampler:
         domains: int = 0,
         device: torch.device | str = "cpu",
         path: str = "random",
+        purpose: str = "episodes",
     ) -> None:
         self.batch, self.sources, self.device = batch, len(rows[0]), torch.device(device)
         self.is_fixed = path == "fixed"
@@ -74,7 +76,7 @@ class Sampler:
         table, ranges = _concatenate(rows)
         which: dict[tuple[int, _Ranges], int] = {}  # trials that differ in settings alone see the same
         self._which = torch.tensor([which.setdefault(pair, len(which)) for pair in zip(seeds, ranges, strict=True)])
-        roots = {seed: int(make_stream(seed, "episodes").integers(2**62)) for seed in dict.fromkeys(seeds)}
+        roots = {seed: int(make_stream(seed, purpose).integers(2**62)) for seed in dict.fromkeys(seeds)}
         root = torch.tensor([[roots[seed]] for seed, _ in which])  # (trial, 1)
         first, length = torch.tensor([ranges for _, ranges in which]).unbind(-1)  # (trial, source)
         self._epochs = 2 + (batch - 2) // int(length.min())  # a minibatch meets at most so many

@@ -257,6 +257,17 @@ def fill_cyclically(rows: Tensor, count: int) -> Tensor:
     return rows.index_select(0, torch.arange(count, device=rows.device) % len(rows))
 
 
+def repeat_by_class(rows: Tensor, y: Tensor) -> Tensor:
+    """Return the rows of a domain, those of rarer classes several times, so that every class that it has is drawn as
+    often as the most frequent one; where that is no multiple, the first rows of a class once more.
+
+    rows: row numbers.   y: the class of every row of the data set.
+    """
+    of_class = [rows[y[rows].cpu() == label] for label in sorted(set(y[rows].tolist()))]
+    most = max(map(len, of_class), default=0)
+    return torch.cat([rows[:0], *(fill_cyclically(own, most) for own in of_class)])
+
+
 def shuffle_order(count: int) -> Tensor:
     """Return the order in which so many rows of a domain are put into batches, always the same. Data sets list their
     rows class by class, and a batch of one class would not show what the domain is like."""

@@ -18,17 +18,17 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from seqdg.base import Episode, Params, UsageError, private, state_reason, tree
+from seqdg.base import TARGET, Episode, Params, UsageError, private, state_reason, tree
 from seqdg.core import Algorithm, Number, SharedTraining, collect_numbers, with_numbers
 from seqdg.nets import Net
 from seqdg.training.device import use_serving_precision
 from seqdg.training.inputs import Inputs, to_channels_last
 from seqdg.training.metrics import DomainPredictions, fit_temperature, pool_outputs
 from seqdg.training.optimizers import OPTIMIZERS, Rates, Slots
-from seqdg.training.protocol import Protocol, choose_optimizer, end_stages
+from seqdg.training.protocol import BY_CLASS, Protocol, choose_optimizer, end_stages
 from seqdg.training.replay import NotRecordable
 from seqdg.training.sampler import Sampler, Upcoming
-from seqdg.training.splits import EvaluatedRows, Split, lay_out_rows
+from seqdg.training.splits import EvaluatedRows, Split, lay_out_rows, repeat_by_class
 from seqdg.training.step import (
     CapturedStep,
     CaptureError,
@@ -113,8 +113,14 @@ class Stack:
         self.loops = not (self.alone or (net.stackable and self.algorithm.stackable))
         self.optimizer = OPTIMIZERS[choose_optimizer(self.algorithm, self.protocol)]
         seeds, rows, p = [job.seed for job in jobs], [job.split.train for job in jobs], self.protocol
+        if p.balance == BY_CLASS:
+            rows = [tuple(repeat_by_class(own, inputs.y) for own in of_job) for of_job in rows]
         domains = p.count_domains(len(rows[0]))
         self.upcoming = Upcoming(sampler or Sampler(seeds, rows, p.batch, domains, inputs.device, p.path))
+        self._targets: Upcoming | None = None  # unlabelled rows of the held-out domains, where the algorithm uses them
+        if TARGET in self.algorithm.uses:
+            each = [[torch.cat(job.split.test)] for job in jobs]
+            self._targets = Upcoming(Sampler(seeds, each, p.batch, 1, inputs.device, purpose=TARGET))
         # What all trials have the same stays a plain number: arithmetic with it needs less than with a tensor.
         self.numbers = self._stack_numbers([collect_numbers(job.algorithm) for job in jobs])
         self.rates = self._stack_rates()
@@ -308,6 +314,8 @@ class Stack:
         share = (torch.arange(first, last, device=device) - start).double() / (self.bounds[stage] - start)
         progress = share.to(self.inputs.dtype)[:, None].expand(last - first, len(self.jobs))
         data = {"domain": domain, "rows": rows, "key": key, "progress": progress}
+        if self._targets is not None:
+            data[TARGET] = self._targets.take(first, last).rows.squeeze(2)
         if any(job.protocol.has_schedule for job in self.jobs):
             schedules = {job.protocol.schedule_fields: job.protocol for job in self.jobs}
             which = {fields: i for i, fields in enumerate(schedules)}
@@ -322,8 +330,8 @@ class Stack:
         take, carried, losses = self._find_step(state.stage), _carry(state), []
         for i, (x, y) in enumerate(self.inputs.load_steps(draws["rows"], draws["key"])):
             factor = draws["rate"][i] if "rate" in draws else None
-            episode = Episode(x, y, draws["domain"][i], draws["progress"][i], draws["key"][i], self._find_rate(factor))
-            losses.append(take(carried, episode, factor))
+            now = {name: values[i] for name, values in draws.items()}
+            losses.append(take(carried, self._make_episode(x, y, now), factor))
         return torch.stack(losses)
 
     def _find_graph(self, state: State, draws: StepData) -> CapturedStep | None:
@@ -333,9 +341,7 @@ class Stack:
 
             def load_and_take(carried: Carried, now: StepData) -> Tensor:
                 x, y = self.inputs.load_step(now["rows"], now["key"])
-                factor = now.get("rate")
-                rate = self._find_rate(factor)
-                return take(carried, Episode(x, y, now["domain"], now["progress"], now["key"], rate), factor)
+                return take(carried, self._make_episode(x, y, now), now.get("rate"))
 
             try:
                 self._graphs[state.stage] = capture_step(load_and_take, _carry(state), draws, DRAWN_AHEAD)
@@ -343,6 +349,12 @@ class Stack:
                 self.captures = False
                 log.warning("The step cannot be one CUDA graph and is run kernel by kernel: %s", error)
         return self._graphs.get(state.stage)
+
+    def _make_episode(self, x: Tensor, y: Tensor, now: StepData) -> Episode:
+        uses = self.algorithm.uses
+        extras = self.inputs.load_extras(uses, now) if uses else {}
+        rate = self._find_rate(now.get("rate"))
+        return Episode(x, y, now["domain"], now["progress"], now["key"], rate, extras)
 
     def _find_rate(self, factor: Tensor | None) -> Tensor:
         """Return (trial,) the learning rates of a step. factor: (trial,) what schedules make of them."""
@@ -386,7 +398,7 @@ class Stack:
             return algorithm.stages()[stage][1].enter(self.net, params, memory)
 
         state.params, state.memory = self._apply(enter, state.params, state.memory)
-        state.slots = self.map_over_trials(self.optimizer.init)(state.params)
+        state.slots = self.map_over_trials(self._writer.init_slots)(state.params)
 
     def _use_device(self) -> Any:
         """Make the stack's device torch's current one: graphs are recorded and kernels are started there."""

@@ -29,7 +29,7 @@ from seqdg.base import Episode, Params, UsageError, private, state_reason
 from seqdg.core import Algorithm, Number, with_numbers
 from seqdg.nets import Net
 from seqdg.results import pause_garbage_collection
-from seqdg.training.optimizers import Optimizer, Rates, Slots
+from seqdg.training.optimizers import OPTIMIZERS, Optimizer, Rates, Slots
 from seqdg.training.replay import record_at_first_call
 
 WARM_UP = 3  # steps outside the graph, in which libraries choose their kernels and workspaces
@@ -68,8 +68,8 @@ class StepWriter:
             if taken.moves:
                 moved = _keep_apart(direction, params, memory)
                 private.copy_each([params[name] for name in moved], list(moved.values()))
-            for pace, part in self._split(taken, {} if taken.moves else direction):
-                self.optimizer.update_in_place(params, part, slots, self._scale_rates(factor, pace))
+            for optimizer, pace, part in self._split(taken, {} if taken.moves else direction):
+                optimizer.update_in_place(params, part, slots, self._scale_rates(factor, pace))
             if changed:
                 private.copy_each([memory[name] for name in changed], list(changed.values()))
             return loss
@@ -93,8 +93,10 @@ class StepWriter:
             lr = trial_rates.lr * factor[0] if factor else trial_rates.lr
             taken = self._find_stage(numbers, stage)
             params = {**params, **direction} if taken.moves else params
-            for pace, part in self._split(taken, {} if taken.moves else direction):
-                params, slots = self.optimizer.update(params, part, slots, trial_rates._replace(lr=lr * pace))
+            for optimizer, pace, part in self._split(taken, {} if taken.moves else direction):
+                own = {name: slots[name] for name in optimizer.names}
+                params, own = optimizer.update(params, part, own, trial_rates._replace(lr=lr * pace))
+                slots = {**slots, **own}
             return {"params": params, "memory": memory, **slots}, loss
 
         stacked = self.map_over_trials(step_one)
@@ -133,7 +135,30 @@ class StepWriter:
         """Return the algorithm of a stage with the numeric settings of one trial."""
         return with_numbers(self.algorithm, numbers).stages()[stage][1]
 
-    def _split(self, algorithm: Algorithm, direction: Params) -> list[tuple[Number, Params]]:
+    def init_slots(self, params: Params) -> Slots:
+        """Return the slots with which one trial begins: of every weight, those of its own optimizer."""
+        slots: Slots = {}
+        for optimizer, part in self._split_by_optimizer(self.algorithm, params):
+            for slot, values in optimizer.init(part).items():
+                slots.setdefault(slot, {}).update(values)
+        return slots
+
+    def _split_by_optimizer(self, algorithm: Algorithm, values: Params) -> list[tuple[Optimizer, Params]]:
+        """Split weights, or a direction, by what optimizes them: the run's, or one that the algorithm chooses."""
+        parts: dict[str, Params] = {}
+        for name, value in values.items():
+            parts.setdefault(algorithm.choose_optimizer(name), {})[name] = value
+        return [(OPTIMIZERS[kind] if kind else self.optimizer, part) for kind, part in parts.items()]
+
+    def _split(self, algorithm: Algorithm, direction: Params) -> list[tuple[Optimizer, Number, Params]]:
+        """Split a direction into parts by what optimizes them and by their learning rates."""
+        return [
+            (optimizer, pace, part)
+            for optimizer, own in self._split_by_optimizer(algorithm, direction)
+            for pace, part in self._split_by_rate(algorithm, own)
+        ]
+
+    def _split_by_rate(self, algorithm: Algorithm, direction: Params) -> list[tuple[Number, Params]]:
         """Split a direction into parts by their learning rates, which are lower the further below the head they are."""
         if self.layer_decay == 1.0:
             return split_by_pace(algorithm, direction)

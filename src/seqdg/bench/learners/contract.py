@@ -31,7 +31,7 @@ from seqdg.training import Protocol
 TRAINING = (
     "steps", "batch", "evaluations", "optimizer", "lr", "momentum", "weight_decay", "precision",
     "schedule", "warmup", "drop_every", "drop", "domains_per_step", "members", "loss",
-    "path", "layer_decay",
+    "path", "layer_decay", "balance",
 )  # fmt: skip
 SPACES = ("usual", "domainbed")
 DROPOUT = "dropout"  # of the net: a setting too

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from seqdg.base import Params, UsageError, find_family, import_plugin, prepare_process
+from seqdg.base import GROUP, TARGET, VIEW, Params, UsageError, find_family, import_plugin, prepare_process
 from seqdg.bench.domainbed_space import draw_from_domainbed
 from seqdg.bench.learners.contract import (
     Candidate,
@@ -111,6 +111,11 @@ class StackLearner(Learner):
                 f"choose 0 for it (--set {trial.short_name}.domains_per_step=0)."
             )
         check_weights(algorithm, trial.short_name, task)
+        check_uses(algorithm, trial.short_name, task, trial.held_out)
+        if trial.protocol.balance == "class" and task.dataset().is_regression:
+            raise UsageError(
+                f"balance is 'class', and {task.name} has numbers to predict and no classes: leave it out."
+            )
         path = len(list_sources(task.dataset(), trial.held_out, trial.protocol))
         loss = task.make_number_loss(trial)
         algorithm.check(net.with_criterion(loss) if loss else net, trial.protocol.count_domains(path))
@@ -155,7 +160,7 @@ class StackLearner(Learner):
             training.algorithm, describe_shape(algorithm), tuple(end_stages(algorithm, p.steps)),
             choose_optimizer(algorithm, p), p.split, p.validation, p.test, p.steps, p.batch, p.evaluations, p.precision,
             p.domains_per_step, p.members, p.calibrate, p.scaling, p.train_domains, p.validation_domains, p.loss,
-            p.path, p.layer_decay,
+            p.path, p.layer_decay, p.balance,
             None if task.class_weight is None else (trial.held_out, p.split == "random" and trial.seed),
             None if algorithm.stackable else training.key,
         )  # fmt: skip
@@ -223,6 +228,25 @@ def check_weights(algorithm: Algorithm, name: str, task: Task) -> None:
         raise UsageError(
             f"{name} reads the label of each row outside the loss, where weights of rows do not reach: leave "
             "sample_weight out, or choose another, such as agg."
+        )
+
+
+def check_uses(algorithm: Algorithm, name: str, task: Task, held_out: tuple[str, ...] = ()) -> None:
+    """Raise a UsageError where there is not what an algorithm uses beside minibatches."""
+    if TARGET in algorithm.uses and not held_out:
+        raise UsageError(
+            f"{name} learns from unlabelled rows of the domain that is held out, and a model for new data has none "
+            "yet: `seqdg bench` compares it, and `seqdg fit` takes another, such as agg."
+        )
+    if VIEW in algorithm.uses and not (task.augment and task.dataset().is_image):
+        raise UsageError(
+            f"{name} compares two augmented views of the same pictures, and {task.name} augments none: add --set "
+            "net.augment=pacs, or a function of your own as FILE.py:FUNCTION."
+        )
+    if GROUP in algorithm.uses and task.dataset().group is None:
+        raise UsageError(
+            f"{name} reads the group of each row, and {task.name} has no groups: name their column in group_column of "
+            "[data]."
         )
 
 
