@@ -8,6 +8,7 @@ from torch import nn
 from torch.func import vmap
 from torch.nn.functional import cosine_similarity
 from torch.testing import assert_close
+from torch.utils._pytree import tree_map
 
 import seqdg
 from seqdg import Episode, Net, build
@@ -93,7 +94,7 @@ def test_a_net_of_images_trains_in_a_stack_as_it_does_alone(name, policy, convol
         def step(params, episode, k=k):
             return algorithm.stages()[k][1].step(net, params, algorithm.memory(net, params, 2), episode)
 
-        together = vmap(step)(tree.stack(starts), Episode(*map(torch.stack, zip(*episodes, strict=True))))
+        together = vmap(step)(tree.stack(starts), tree_map(lambda *x: torch.stack(x), *episodes))
         for i, (start, episode) in enumerate(zip(starts, episodes, strict=True)):
             direction, value, memory = step(start, episode)
             assert_close({n: d[i] for n, d in together[0].items()}, direction)

@@ -347,6 +347,9 @@ def differences(known: Known, by_rule: dict[str, Answers]) -> set[tuple[str, str
     """Every difference with its interval that a page may name: of the answers with two digits, and of Table 3 and the
     pixels with one, for other seeds on these domains and for other domains too."""
     found = set()
+    modern = answer_study(load_study(ROOT / "benchmarks" / "study-dinov2.toml"), None)
+    for one_set in (answer.main.sets[0] for answer in modern.answers):
+        found.add(format_difference(one_set.mean, *one_set.find_interval(), 2))
     for answer in known.answers.answers:
         found.add(format_difference(answer.main.pooled.mean, *answer.interval, 2))
         for pooling in (answer.main, *answer.beside):
