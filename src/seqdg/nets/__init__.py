@@ -9,17 +9,32 @@ from typing import TYPE_CHECKING
 from seqdg.base.front import open_front
 
 if TYPE_CHECKING:
-    from seqdg.nets.backbones import alexnet, efficientnet_lite0, mlp, resnet18, resnet50, resnet50_v1
+    from seqdg.nets.backbones import (
+        BACKBONES,
+        IMAGENET,
+        PICTURES,
+        TEXTS,
+        Backbone,
+        Normalization,
+        alexnet,
+        efficientnet_lite0,
+        expand_channels,
+        mlp,
+        resnet18,
+        resnet50,
+        resnet50_v1,
+    )
     from seqdg.nets.batchnorm import POLICIES, has_batchnorm, is_batchnorm_frozen
-    from seqdg.nets.catalog import BACKBONE_NAMES, BACKBONES, STRONG, find_backbone, find_weights, is_backbone
-    from seqdg.nets.description import IMAGENET, PICTURES, TEXTS, Backbone, Normalization, expand_channels
     from seqdg.nets.factory import (
+        BACKBONE_NAMES,
         FOREIGN,
         NET_NAMES,
         BuiltNet,
         NetSpec,
         build_backbone,
         build_net,
+        find_backbone,
+        find_weights,
         get_published_dropout,
         is_own_net,
         shorten_net,

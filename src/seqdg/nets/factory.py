@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,43 @@ from seqdg.base import (
     state_reason,
     unknown,
 )
-from seqdg.nets.backbones import convnet, mlp
-from seqdg.nets.catalog import BACKBONE_NAMES, BACKBONES, PREFIXES, find_backbone, find_weights, is_backbone
-from seqdg.nets.description import TEXTS, Backbone, Normalization
+from seqdg.nets.backbones import BACKBONES, TEXTS, Backbone, Normalization, convnet, mlp
+from seqdg.nets.foreign_models import PREFIXES, RECIPES, find_foreign
 from seqdg.nets.weights import initialize, load_weights
 
+BACKBONE_NAMES = (*BACKBONES, *RECIPES)
 NET_NAMES = ("mlp", "convnet", *BACKBONES)
 FOREIGN = ("domainbed",)  # nets that another project builds, with settings of its own
+
+
+def is_backbone(name: str) -> bool:
+    """Whether a backbone may be called so; only building one of another package shows whether that has it."""
+    return name in BACKBONE_NAMES or name.startswith(PREFIXES)
+
+
+@cache
+def find_backbone(name: str) -> Backbone:
+    """Return what is known of a backbone, or raise a UsageError that says what to install or which names there are."""
+    if name in BACKBONES:
+        return BACKBONES[name]
+    if is_backbone(name):
+        return find_foreign(name)
+    raise unknown("backbone", name, (*BACKBONE_NAMES, *(f"{prefix}NAME" for prefix in PREFIXES)))
+
+
+def find_weights(backbone: Backbone) -> Path:
+    """Return the weight file of a backbone that is installed or on the hub."""
+    if backbone.find_weights is None:
+        raise UsageError(
+            f"{backbone.name} is to start from ImageNet weights, and none are installed. "
+            f"Give its weight file ({backbone.public_weights}) with --weights FILE."
+        )
+    try:
+        return backbone.find_weights()
+    except UsageError as error:
+        if backbone.name in RECIPES and backbone.public_weights:
+            raise UsageError(f"{error} It is {backbone.public_weights}.") from None
+        raise
 
 
 def is_own_net(name: str) -> bool:
@@ -49,7 +80,7 @@ def shorten_net(name: str) -> str:
 class NetSpec:
     """What a benchmark file says about its net.
 
-    name: one of `NET_NAMES`, or any other backbone of the catalog (`dinov2-small`, `timm:NAME`, `hf:NAME`,
+    name: one of `NET_NAMES`, or any other backbone (`dinov2-small`, `timm:NAME`, `hf:NAME`,
         `open_clip:NAME`), or a function of the user's own as `is_own_net` knows it; `domainbed` where a class of
         DomainBed builds it.
     hidden, batchnorm: widths of the hidden layers of an mlp, and whether each is followed by BatchNorm.

@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -21,9 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from seqdg.base import UsageError, check_memory, refuse_broken, state_reason
-from seqdg.nets import hub
-from seqdg.nets.description import IMAGENET, TEXTS, Backbone, Normalization, Shape
-from seqdg.nets.weights import read_weights, refuse_other_names
+from seqdg.nets.backbones import IMAGENET, TEXTS, Backbone, Normalization, Shape
+from seqdg.nets.weights import WEIGHT_FILES, find_hub_file, read_weights, refuse_other_names
 
 TIMM, HF, OPEN_CLIP = "timm:", "hf:", "open_clip:"  # before the name of a model there
 HALF = Normalization((0.5,) * 3, (0.5,) * 3)
@@ -106,7 +106,7 @@ def find_timm(name: str) -> Backbone:
         size=about.input_size[-1] if about else 224,
         resampling=about.interpolation if about and about.interpolation in RESAMPLING.values() else "bicubic",
         public_weights=f"model.safetensors of {about.hf_hub_id}" if has_file else "timm has none",
-        find_weights=partial(hub.find_file, about.hf_hub_id, hub.WEIGHT_FILES, needed_for) if has_file else None,
+        find_weights=partial(find_hub_file, about.hf_hub_id, WEIGHT_FILES, needed_for) if has_file else None,
         head=about.classifier if about and isinstance(about.classifier, str) else "",
         adapt=_adapt_to_timm,
         draws=True,
@@ -243,7 +243,7 @@ def find_hf(name: str) -> Backbone:
     path = Path(model).expanduser()
     if is_folder and not (path / CONFIG).is_file():
         raise UsageError(f"{path} has no {CONFIG}: give the folder of a model that transformers saved.")
-    folder = path if is_folder else hub.find_file(model, (CONFIG,), needed_for).parent
+    folder = path if is_folder else find_hub_file(model, (CONFIG,), needed_for).parent
     config, about = _read_config(folder), dict[str, Any]()
     if not is_folder and hasattr(config, "image_size"):
         about = _read_json(_find_beside(model, PREPROCESSOR, needed_for, folder))
@@ -317,17 +317,17 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _find_beside(repository: str, name: str, needed_for: str, folder: Path) -> Path:
     try:
-        return hub.find_file(repository, (name,), needed_for)
+        return find_hub_file(repository, (name,), needed_for)
     except UsageError:  # not every model has one
         return folder / name
 
 
 def _find_hf_weights(model: str, folder: Path | None, needed_for: str) -> Path:
     if folder is None:
-        return hub.find_file(model, hub.WEIGHT_FILES, needed_for)
-    files = [folder / name for name in hub.WEIGHT_FILES if (folder / name).is_file()]
+        return find_hub_file(model, WEIGHT_FILES, needed_for)
+    files = [folder / name for name in WEIGHT_FILES if (folder / name).is_file()]
     if not files:
-        raise UsageError(f"{folder} has no {' or '.join(hub.WEIGHT_FILES)}: name its weight file with --weights FILE.")
+        raise UsageError(f"{folder} has no {' or '.join(WEIGHT_FILES)}: name its weight file with --weights FILE.")
     return files[0]
 
 
@@ -510,3 +510,33 @@ def _adapt_to_open_clip(module: nn.Module, stored: dict[str, Tensor]) -> dict[st
         resize_pos_embed(tower, SimpleNamespace(visual=module.get_submodule("body")))
     heads = {name: t for name, t in plain.items() if name.startswith("head.")}
     return {**{name.replace("visual.", "body.", 1): t for name, t in tower.items()}, **heads}
+
+
+# ---------------------------------------------------------------------------- by name
+
+_DINOV2 = "Meta's dinov2_vit{}14_pretrain.pth, or model.safetensors of timm/vit_{}_patch14_dinov2.lvd142m"
+# The model, the side of its pictures (0: as its package has it), and the file to get (empty: as its package has it).
+RECIPES = {
+    "dinov2-small": (f"{TIMM}vit_small_patch14_dinov2", 224, _DINOV2.format("s", "small")),
+    "dinov2-base": (f"{TIMM}vit_base_patch14_dinov2", 224, _DINOV2.format("b", "base")),
+    "dinov2-large": (f"{TIMM}vit_large_patch14_dinov2", 224, _DINOV2.format("l", "large")),
+    "clip-vit-b16": (f"{TIMM}vit_base_patch16_clip_quickgelu_224.openai", 224, ""),
+    "clip-vit-l14": (f"{TIMM}vit_large_patch14_clip_quickgelu_224.openai", 224, ""),
+    "siglip-vit-b16": (f"{TIMM}vit_base_patch16_siglip_224.v2_webli", 224, ""),
+    "convnext-tiny": (f"{TIMM}convnext_tiny.in12k_ft_in1k", 224, ""),
+    "vit-small": (f"{TIMM}vit_small_patch16_224.augreg_in21k_ft_in1k", 224, ""),
+    "minilm": (f"{HF}sentence-transformers/all-MiniLM-L6-v2", 0, ""),
+}
+"""Models of other packages with a size and a pooling that are known to work well for frozen features."""
+
+FINDERS = {TIMM: find_timm, HF: find_hf, OPEN_CLIP: find_open_clip}
+PREFIXES = tuple(FINDERS)
+
+
+def find_foreign(name: str) -> Backbone:
+    """Return what is known of a model of another package, by its recipe's name or the package's own."""
+    model, size, file = RECIPES.get(name, (name, 0, ""))
+    backbone = next(find for prefix, find in FINDERS.items() if model.startswith(prefix))(model)
+    if name not in RECIPES:
+        return backbone
+    return replace(backbone, name=name, size=size or backbone.size, public_weights=file or backbone.public_weights)

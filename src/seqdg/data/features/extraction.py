@@ -52,7 +52,7 @@ class FrozenBackbone:
     Parameters
     ----------
     net : str or nn.Module
-        A name of the catalog, or a module of the user's own that maps pictures (row, 3, height, width) to features.
+        The name of a backbone, or a module of the user's own that maps pictures (row, 3, height, width) to features.
     weights : str or Path, optional
         The weight file. Without one, that of an installed package or of the hub.
     size : int, optional

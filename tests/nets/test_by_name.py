@@ -24,8 +24,8 @@ from seqdg.nets import (
     build_backbone,
     build_net,
     find_backbone,
-    hub,
     load_tokenizer,
+    weights,
 )
 
 
@@ -157,7 +157,7 @@ def test_a_hub_that_cannot_be_reached_is_one_sentence_within_seconds(monkeypatch
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setattr(socket, "create_connection", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    hub._find_obstacle.cache_clear()
+    weights._find_obstacle.cache_clear()
     start = time.monotonic()
     with pytest.raises(
         UsageError,
@@ -165,7 +165,7 @@ def test_a_hub_that_cannot_be_reached_is_one_sentence_within_seconds(monkeypatch
     ):
         built("dinov2-small", (3, 224, 224), pretrained=True)
     assert time.monotonic() - start < 8
-    hub._find_obstacle.cache_clear()
+    weights._find_obstacle.cache_clear()
 
 
 # ---------------------------------------------------------------------------- transformers
