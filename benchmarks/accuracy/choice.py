@@ -4,6 +4,7 @@
     python benchmarks/accuracy/choice.py --folder TABLES --out runs/mine     (CSV files with columns label and domain)
     python benchmarks/accuracy/choice.py --out runs/choice --read            (print the table of what is there)
     python benchmarks/accuracy/choice.py --out runs/choice --gains           (what each candidate is worth, and costs)
+    python benchmarks/accuracy/choice.py --out runs/choice --read --candidates A,B     (the same, of these alone)
 
 Fixed before the run. Each set is cut to at most five domains, evenly spread in their order, and 1,000 rows, of every
 class of every domain in proportion. Every domain is held out in turn, and every pair; the usual candidates of `compare`
@@ -50,6 +51,7 @@ import numpy as np
 SETS = ("office", "pacs", "reviews", "thyroid", "wisdm", "adult", "beijing", "parkinsons", "life")
 TABLES = ("adult", "thyroid", "life")
 ROWS, DOMAINS, SEEDS = 1000, 5, (0, 1, 2)  # rows and domains of a set, at most
+MOST_CLASSES = 20  # that numbers in a column of labels may stand for; more are a number to predict
 AIR = ("month", "hour", "SO2", "NO2", "CO", "O3", "TEMP", "PRES", "DEWP", "RAIN", "WSPM")
 RULE = "both-near"
 Target = tuple[str, ...]
@@ -63,6 +65,7 @@ class Rows:
     x: Any  # a data frame, or (row, number) with nan for missing values
     y: Any
     domains: Any  # (row,) names
+    is_number: bool = False  # whether y is a number to predict, which may be whole, and no class
 
 
 def list_sets(options: argparse.Namespace) -> dict[str, Callable[[], Rows]]:
@@ -84,7 +87,9 @@ def _load_table(file: Path) -> Rows:
     if not {"label", "domain"} <= set(table.columns):
         raise SystemExit(f"{file} needs a column 'label' and a column 'domain'.")
     table = table.dropna(subset=["label", "domain"])
-    return Rows(table.drop(columns=["label", "domain"]), table["label"].to_numpy(), table["domain"].astype(str))
+    y = table["label"]
+    is_number = pd.api.types.is_numeric_dtype(y) and y.nunique() > MOST_CLASSES
+    return Rows(table.drop(columns=["label", "domain"]), y.to_numpy(), table["domain"].astype(str), is_number)
 
 
 def _load_domains(file: str, data: Path) -> Rows:
@@ -104,7 +109,7 @@ def _load_parkinsons(data: Path) -> Rows:
 
     table = pd.read_csv(data / "parkinsons_updrs.csv")
     x = table.drop(columns=["subject#", "motor_UPDRS", "total_UPDRS", "test_time"]).to_numpy(np.float32)
-    return Rows(x, table["total_UPDRS"].to_numpy(float), table["subject#"].astype(str).to_numpy(str))
+    return Rows(x, table["total_UPDRS"].to_numpy(float), table["subject#"].astype(str).to_numpy(str), True)
 
 
 def _load_beijing(data: Path) -> Rows:
@@ -118,7 +123,7 @@ def _load_beijing(data: Path) -> Rows:
     table = pd.concat([part.iloc[np.linspace(0, len(part) - 1, 600).astype(int)] for part in parts])
     wind = pd.get_dummies(table["wd"].astype(str)).to_numpy(np.float32)
     x = np.concatenate([table[list(AIR)].to_numpy(np.float32), wind], 1)
-    return Rows(x, table["PM2.5"].to_numpy(float), table["station"].astype(str).to_numpy(str))
+    return Rows(x, table["PM2.5"].to_numpy(float), table["station"].astype(str).to_numpy(str), True)
 
 
 def _load_arrays(file: str, names: Sequence[str]) -> Callable[[Path], Rows]:
@@ -163,7 +168,7 @@ def cut(rows: Rows, domains: int) -> Rows:
         return rows
     kept = {every[i] for i in np.linspace(0, len(every) - 1, domains).astype(int)}
     mask = np.array([name in kept for name in names])
-    return Rows(rows.x[mask], rows.y[mask], names[mask])
+    return Rows(rows.x[mask], rows.y[mask], names[mask], rows.is_number)
 
 
 # Training ------------------------------------------------------------------------------------------------------------
@@ -180,13 +185,14 @@ class Job:
 
 def make_sweep(rows: Rows, options: argparse.Namespace, seed: int) -> Any:
     """Make what trains on a set, with every domain and every pair of domains held out."""
+    from seqdg import DomainClassifier, DomainRegressor
     from seqdg.estimator.compare.folds import Sweep
-    from seqdg.estimator.domain_estimator import choose_estimator
     from seqdg.estimator.recipe import adapt_recipe
     from seqdg.estimator.user_data import draw_rows, make_user_data
 
     quick = {"steps": 60, "evaluations": 3} if options.quick else {}
-    recipe = choose_estimator(rows.y).set_params(algorithm="agg", device="cpu", **quick).make_recipe()
+    kind = DomainRegressor if rows.is_number else DomainClassifier
+    recipe = kind(algorithm="agg", device="cpu", **quick).make_recipe()
     user_data = make_user_data(rows.x, rows.y, rows.domains, recipe, keep_missing=True)
     if (some := draw_rows(user_data, options.rows, recipe.seed)) is not None:
         user_data = user_data.take(some, recipe)
@@ -550,7 +556,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="the directory of the nine sets")
     parser.add_argument("--folder", type=Path, help="CSV files with columns label and domain, in place of the nine")
     parser.add_argument("--sets", type=_split, default=SETS, metavar="A,B", help=", ".join(SETS))
-    parser.add_argument("--candidates", type=_split, metavar="A,B", help="the usual ones by default")
+    parser.add_argument("--candidates", type=_split, metavar="A,B", help="to train or read; the usual ones by default")
     parser.add_argument("--seeds", type=_split_numbers, default=SEEDS, metavar="S,T", help="0,1,2 by default")
     parser.add_argument("--rows", type=int, default=ROWS, help="of a set, at most")
     parser.add_argument("--domains", type=int, default=DOMAINS, help="of a set, at most")
@@ -586,7 +592,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     elif options.gains:
         print(format_gains(records))
     else:
-        cases = [{**case, "seed": seed} for seed, its in records for case in judge(its)]
+        wanted = options.candidates
+        among = [[c for c in its.candidates if wanted is None or c in wanted] for _, its in records]
+        pairs = zip(records, among, strict=True)
+        cases = [{**case, "seed": seed} for (seed, its), names in pairs for case in judge(its, names)]
         text = "".join(json.dumps(case) + "\n" for case in cases)
         (options.out / "cases.jsonl").write_text(text, encoding="utf-8")
         print(format_table(average_seeds(cases)))

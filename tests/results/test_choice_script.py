@@ -111,6 +111,18 @@ def test_the_same_call_goes_on_where_it_stopped_and_writes_a_table(choice, folde
     assert "| linear |" in call("--gains")
 
 
+def test_whole_numbers_of_which_there_are_many_are_predicted_as_numbers(choice, tmp_path):
+    table = make_table().assign(label=np.arange(200) % 40)
+    table.to_csv(tmp_path / "ages.csv", index=False)
+    table.assign(label=table["label"] % 3).to_csv(tmp_path / "grades.csv", index=False)
+    options = choice.parse_options(["--folder", str(tmp_path), "--quick"])
+    kinds = {}
+    for name in ("ages", "grades"):
+        sweep = choice.make_sweep(choice.cut(choice.list_sets(options)[name](), 3), options, 0)
+        kinds[name] = sweep.user_data.dataset.is_regression
+    assert kinds == {"ages": True, "grades": False}
+
+
 def test_a_difference_is_paired_over_domains_and_sets_count_the_same(choice):
     one = {"s": {"a": 3.0, "b": 5.0}, "t": {"a": 10.0, "b": 10.0, "c": 10.0}}
     other = {"s": {"a": 1.0, "b": 1.0}, "t": {"a": 9.0, "b": 9.0, "c": 9.0}}
