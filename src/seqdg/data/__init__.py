@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     )
     from seqdg.data.dataset import READERS, Dataset, DataSpec, ProgressCallback
     from seqdg.data.domain_rows import DomainRows, Problem, check_class_coverage, collect_rows
-    from seqdg.data.features.extraction import FrozenBackbone
+    from seqdg.data.features.extraction import FrozenBackbone, extract_dataset, extract_features, make_spec
     from seqdg.data.features.feature_file import Features, describe_difference
-    from seqdg.data.features.sources import extract_dataset, extract_features, make_spec
     from seqdg.data.frame import Frame, is_dataframe, make_frame, note_columns
     from seqdg.data.image_folder import SUFFIXES
     from seqdg.data.load import (

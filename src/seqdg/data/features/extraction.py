@@ -1,4 +1,4 @@
-"""Features of pictures and texts by a frozen backbone: once, in batches, on any device, kept by content.
+"""Features of pictures and texts, wherever they are, by a frozen backbone: once, in batches, on any device.
 
 The features of PART inputs are a file of the cache, named by a hash of the backbone, the preparation and the inputs: an
 interrupted extraction goes on where it stopped, and a second one reads what is there.
@@ -10,10 +10,12 @@ import copy
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +31,29 @@ from seqdg.base import (
     count_cores,
     count_things,
     has_broken_seal,
+    list_some,
     private,
     refuse_broken,
     replace_file,
     save_sealed,
 )
-from seqdg.data.dataset import ProgressCallback
-from seqdg.data.domain_rows import Matrix, Problem
-from seqdg.data.pictures import Container, File, Pixels, decode_file, find_cache_folder, require_pillow
+from seqdg.data.columns import to_words
+from seqdg.data.dataset import READERS, DataSpec, ProgressCallback
+from seqdg.data.domain_rows import Contents, Matrix, Problem, check_contents
+from seqdg.data.features.feature_file import Features
+from seqdg.data.image_folder import SUFFIXES
+from seqdg.data.load import guess_format, locate
+from seqdg.data.pictures import (
+    Container,
+    File,
+    FolderContainer,
+    PictureFile,
+    Pixels,
+    decode_file,
+    find_cache_folder,
+    require_pillow,
+)
+from seqdg.data.table_files import TableFormat, is_table, open_table
 from seqdg.nets import PICTURES, TEXTS, Backbone, NetSpec, Normalization, build_backbone, find_backbone, find_weights
 from seqdg.nets import load_tokenizer as load_tokenizer_of
 
@@ -44,6 +61,7 @@ PART = 256  # inputs whose features are kept together
 BATCH = 32
 VERSION = 1  # of how inputs become features; a new one makes every cache anew
 LARGEST_SIDE = 4096
+DESCRIBING = ("images", "list")  # the formats of pictures
 
 
 class FrozenBackbone:
@@ -111,7 +129,7 @@ class FrozenBackbone:
 
     def compute(self, inputs: Any, device: torch.device) -> Matrix:
         """Return the features (row, feature) of decoded pictures, bytes of (row, 3, side, side), or of texts."""
-        module = self._place(device)
+        module = self.module.to(device)
         with torch.no_grad():
             if self.reads == TEXTS:
                 x: Tensor = self.tokenize(list(inputs)).to(device)
@@ -127,9 +145,6 @@ class FrozenBackbone:
         if not np.isfinite(features).all():
             raise UsageError(f"{self.name} gives features that are not finite: are these its weights?")
         return features
-
-    def _place(self, device: torch.device) -> nn.Module:
-        return self.module.to(device)
 
     def read_pictures(self, container: Container, files: Sequence[File]) -> list[Pixels | Problem]:
         """Decode pictures as the backbone reads them; a picture that cannot be decoded is a problem."""
@@ -167,12 +182,6 @@ def _hash_file(path: Path) -> str:
 # ---------------------------------------------------------------------------- the cache
 
 
-def make_key(backbone: FrozenBackbone, content: str) -> str:
-    """Return the name of what a backbone makes of inputs with this hash."""
-    about = json.dumps([VERSION, backbone.describe(), content], sort_keys=True)
-    return hashlib.sha256(about.encode()).hexdigest()[:32]
-
-
 @contextmanager
 def _explain_cache(folder: Path) -> Iterator[None]:
     try:
@@ -182,11 +191,6 @@ def _explain_cache(folder: Path) -> Iterator[None]:
             f"The cache cannot be written to {folder}: {error.strerror or error}. Make room there, or set SEQDG_CACHE "
             "to another folder."
         ) from error
-
-
-def find_parts_folder() -> Path:
-    """Return the folder of the cache in which features lie."""
-    return find_cache_folder() / "features"
 
 
 def _read_part(path: Path) -> Matrix | None:
@@ -216,127 +220,283 @@ def _write_part(path: Path, x: Matrix) -> None:
 Read = Callable[[int, int], "list[Any]"]  # the inputs from one row to another; a Problem where one cannot be read
 
 
-def extract(
-    backbone: FrozenBackbone,
-    lines: Sequence[str],
-    read: Read,
-    device: str = "auto",
-    batch: int = BATCH,
-    progress: ProgressCallback | None = None,
-) -> Matrix:
-    """Return the features (row, feature) of inputs, from the cache or computed into it.
+@dataclass(frozen=True)
+class Extractor:
+    """A backbone on a device, which reads a batch of inputs at once.
 
-    lines: what tells each input from others: a hash of it, and its name.   read: reads some of them.
+    progress: called with how many are done, of how many.
     """
-    if not lines:
-        raise UsageError("There are no pictures or texts to extract features of.")
-    if batch < 1:
-        raise UsageError(f"The batch size is {batch}, but it must be at least 1.")
-    there, total = torch.device(choose_device(device)), len(lines)
-    starts = range(0, total, PART)
-    paths = [
-        find_parts_folder() / f"{make_key(backbone, chr(10).join(lines[start : start + PART]))}.safetensors"
-        for start in starts
-    ]
-    parts, problems = list[Matrix](), list[Problem]()
-    with ThreadPoolExecutor(count_cores()) as pool:
-        for start, path in zip(starts, paths, strict=True):
-            end = min(start + PART, total)
-            known = _read_part(path)
-            if known is None or len(known) != end - start:
-                known = _compute_part(backbone, range(start, end), read, there, batch, pool, problems, progress, total)
+
+    backbone: FrozenBackbone
+    device: str = "auto"
+    batch: int = BATCH
+    progress: ProgressCallback | None = None
+
+    def extract_pictures(self, container: Container, files: Sequence[File]) -> tuple[Matrix, dict[str, Any]]:
+        """Return the features (row, feature) of the pictures of a container, and how they were made."""
+        if self.backbone.reads != PICTURES:
+            raise UsageError(f"{self.backbone.name} reads texts, and these are pictures: name a net for pictures.")
+        # A line for each picture that changes with its content, wherever it lies.
+        sums = container.checksums(files)
+        lines = [f"{file.size} {checksum:08x}" for file, checksum in zip(files, sums, strict=True)]
+
+        def read(start: int, end: int) -> list[Any]:
+            return self.backbone.read_pictures(container, files[start:end])
+
+        return self._extract(lines, read)
+
+    def extract_texts(self, texts: Sequence[str]) -> tuple[Matrix, dict[str, Any]]:
+        """Return the features (row, feature) of texts, and how they were made."""
+        if self.backbone.reads != TEXTS:
+            name = self.backbone.name
+            raise UsageError(f"{name} reads pictures, and these are texts: name a text encoder, such as minilm.")
+        lines = [_hash_text(text) for text in texts]
+        return self._extract(lines, lambda start, end: list(texts[start:end]))
+
+    def _extract(self, lines: Sequence[str], read: Read) -> tuple[Matrix, dict[str, Any]]:
+        """Take the features of inputs from the cache, or compute them into it.
+
+        lines: what tells each input from others: a hash of it, and its name.   read: reads some of them.
+        """
+        if not lines:
+            raise UsageError("There are no pictures or texts to extract features of.")
+        if self.batch < 1:
+            raise UsageError(f"The batch size is {self.batch}, but it must be at least 1.")
+        folder, device, total = find_cache_folder() / "features", torch.device(choose_device(self.device)), len(lines)
+        parts, problems = list[Matrix](), list[Problem]()
+        with ThreadPoolExecutor(count_cores()) as pool:
+            for start in range(0, total, PART):
+                rows = range(start, min(start + PART, total))
+                about = [VERSION, self.backbone.describe(), "\n".join(lines[start : rows.stop])]
+                path = folder / f"{_hash_text(json.dumps(about, sort_keys=True))[:32]}.safetensors"
+                known = _read_part(path)
+                if known is None or len(known) != len(rows):
+                    known = self._compute_part(rows, read, device, pool, problems, total)
+                    if known is not None:
+                        _write_part(path, known)
+                elif self.progress is not None:
+                    self.progress(rows.stop, total)
                 if known is not None:
-                    _write_part(path, known)
-            elif progress is not None:
-                progress(end, total)
-            if known is not None:
-                parts.append(known)
-    if problems:
+                    parts.append(known)
         if len(problems) == 1:
             raise UsageError(problems[0].text)
-        texts = [problem.text for problem in problems]
-        raise UsageError(f"{count_things(len(problems), 'picture')} of {total} cannot be read:", texts)
-    return np.concatenate(parts)
+        if problems:
+            texts = [problem.text for problem in problems]
+            raise UsageError(f"{count_things(len(problems), 'picture')} of {total} cannot be read:", texts)
+        return np.concatenate(parts), {**self.backbone.describe(), "inputs_sha256": _hash_text("\n".join(lines))}
+
+    def _compute_part(
+        self,
+        rows: range,
+        read: Read,
+        device: torch.device,
+        pool: ThreadPoolExecutor,
+        problems: list[Problem],
+        total: int,
+    ) -> Matrix | None:
+        """Compute the features of some rows, while the next ones are read; None where one of them cannot be read.
+
+        Once a picture is known to be broken, the others are only read, so that all broken ones are listed soon.
+        """
+        pictures = self.backbone.reads == PICTURES
+        if pictures:
+            require_pillow()
+        starts = list(rows[:: self.batch])
+        waiting: list[Future[list[Any]]] = []
+        computed = list[Matrix]()
+        for i, start in enumerate(starts):
+            for later in starts[i + len(waiting) : i + 3]:
+                waiting.append(pool.submit(read, later, min(later + self.batch, rows.stop)))
+            inputs = waiting.pop(0).result()
+            problems += [item for item in inputs if isinstance(item, Problem)]
+            if not problems:
+                computed.append(self.backbone.compute(np.stack(inputs) if pictures else inputs, device))
+            if self.progress is not None:
+                self.progress(min(start + self.batch, rows.stop), total)
+        return np.concatenate(computed) if computed and not problems else None
 
 
-def _compute_part(
-    backbone: FrozenBackbone,
-    rows: range,
-    read: Read,
-    device: torch.device,
-    batch: int,
-    pool: ThreadPoolExecutor,
-    problems: list[Problem],
-    progress: ProgressCallback | None,
-    total: int,
-) -> Matrix | None:
-    """Compute the features of some rows, while the next ones are read; None where one of them cannot be read.
+def _hash_text(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
 
-    Once a picture is known to be broken, the others are only read, so that all broken ones are listed soon.
+
+# ---------------------------------------------------------------------------- wherever they are
+
+
+def extract_features(
+    inputs: Any,
+    net: str | nn.Module | FrozenBackbone,
+    *,
+    weights: str | Path | None = None,
+    size: int | None = None,
+    batch: int = BATCH,
+    device: str = "auto",
+    on_progress: ProgressCallback | None = None,
+) -> Features:
+    """Extract the features of pictures or texts by a frozen backbone, once: what was extracted is kept in the cache.
+
+    Parameters
+    ----------
+    inputs : str, Path or list
+        A folder or .zip of pictures: with labels and domains where they are in <domain>/<class>/, else without. Or a
+        list of picture files, or of texts for a backbone that reads texts.
+    net : str or nn.Module
+        A backbone by name, such as 'dinov2-small', 'efficientnet-lite0', 'timm:NAME', 'hf:NAME' or 'open_clip:NAME'; or
+        a module of your own that maps pictures (row, 3, height, width) from 0 to 1 to features (row, feature).
+    weights : str or Path, optional
+        Its weight file. By default that of an installed package, or of the hub.
+    size : int, optional
+        The side of the pictures that enter it. By default what the backbone was made for.
+    batch : int, default 32
+        How many inputs it reads at once.
+    device : str, default 'auto'
+        'auto', 'cpu' or 'cuda'.
+    on_progress : callable, optional
+        Called with how many are done, of how many.
+
+    Returns
+    -------
+    Features
+        The rows: `save` writes them to a file that benchmarks, `fit` and `compare` read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import torch
+    >>> from PIL import Image
+    >>> import seqdg
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for number in range(3):
+    ...     Image.new("RGB", (8, 8), (80 * number, 0, 0)).save(folder / f"{number}.png")
+    >>> mean = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+    >>> features = seqdg.extract_features(folder, net=mean, size=8)
+    >>> features.x[:, 0].round(2).tolist()
+    [0.0, 0.3100000023841858, 0.6299999952316284]
     """
-    starts = list(rows[::batch])
-    if backbone.reads == PICTURES:
-        require_pillow()
-    waiting: list[Future[list[Any]]] = []
-    computed = list[Matrix]()
-    for i, start in enumerate(starts):
-        for later in starts[i + len(waiting) : i + 3]:
-            waiting.append(pool.submit(read, later, min(later + batch, rows.stop)))
-        inputs = waiting.pop(0).result()
-        broken = [item for item in inputs if isinstance(item, Problem)]
-        problems += broken
-        if not problems:
-            computed.append(backbone.compute(np.stack(inputs) if backbone.reads == PICTURES else inputs, device))
-        if progress is not None:
-            progress(min(start + batch, rows.stop), total)
-    return np.concatenate(computed) if computed and not problems else None
+    backbone = net if isinstance(net, FrozenBackbone) else FrozenBackbone(net, weights, size)
+    extractor = Extractor(backbone, device, batch, on_progress)
+    if isinstance(inputs, str | Path):
+        return _extract_below(Path(inputs), extractor)
+    items = list(inputs)
+    if not all(isinstance(item, str | Path) for item in items):
+        raise UsageError("Features are of a folder or .zip of pictures, a list of picture files, or a list of texts.")
+    if backbone.reads == TEXTS:
+        x, about = extractor.extract_texts([str(item) for item in items])
+        return Features(x, about, backbone=backbone)
+    container = _list_files([Path(item) for item in items])
+    x, about = extractor.extract_pictures(container, container.files)
+    names = tuple(str(item) for item in items)
+    return Features(x, about, paths=names, backbone=backbone)
 
 
-def extract_pictures(
+def _list_files(paths: Sequence[Path]) -> FolderContainer:
+    """Make a container of files that may lie anywhere."""
+    missing = [str(path) for path in paths if not path.is_file()]
+    if missing:
+        raise UsageError(f"There are no such files: {list_some(missing)}.")
+    root = Path(paths[0].absolute().anchor) if paths else Path()
+    return FolderContainer(root, [str(path.absolute().relative_to(root)) for path in paths])
+
+
+def _extract_below(path: Path, extractor: Extractor) -> Features:
+    """Extract the features of a folder or zip: in <domain>/<class>/ with labels, else of any pictures without."""
+    if not path.exists():
+        raise UsageError(f"There is no {path}: give a folder or .zip of pictures.")
+    if path.is_file() and path.suffix.lower() != ".zip":
+        raise UsageError(f"{path} is neither a folder nor a .zip of pictures.")
+    spec = DataSpec(path.stem, (path.name,), format="images")
+    contents, container, pictures = import_module(READERS["images"]).describe(path, spec, path.parent)
+    if pictures:
+        return _extract_contents(spec, contents, container, pictures, extractor)
+    files = [file for file in container.files if file.name.lower().endswith(SUFFIXES)]
+    if container.problems or not files:
+        raise UsageError(container.problems[0].text if container.problems else f"{path} holds no pictures.")
+    x, about = extractor.extract_pictures(container, files)
+    names = tuple(file.name for file in files)
+    return Features(x, about, paths=names, backbone=extractor.backbone)
+
+
+def extract_dataset(
+    spec: DataSpec,
+    root: Path,
     backbone: FrozenBackbone,
+    *,
+    allow_partial: bool = False,
+    batch: int = BATCH,
+    device: str = "auto",
+    on_progress: ProgressCallback | None = None,
+) -> Features:
+    """Extract the features of a data set of pictures, with its official split, as a benchmark's [data] describes it."""
+    path = locate(spec, root)
+    form = spec.format or guess_format(path)
+    extractor = Extractor(backbone, device, batch, on_progress)
+    if form == "table" and spec.text:
+        return _extract_table(path, spec, extractor)
+    if form not in DESCRIBING:
+        raise UsageError(f"{spec.name} holds no pictures: features are extracted from pictures and texts.")
+    contents, container, pictures = import_module(READERS[form]).describe(path, spec, root)
+    return _extract_contents(spec, contents, container, pictures, extractor, allow_partial)
+
+
+def _extract_contents(
+    spec: DataSpec,
+    contents: Contents,
     container: Container,
-    files: Sequence[File],
-    device: str = "auto",
-    batch: int = BATCH,
-    progress: ProgressCallback | None = None,
-) -> tuple[Matrix, str]:
-    """Return the features of the pictures of a container, and a hash of the pictures."""
-    if backbone.reads != PICTURES:
-        raise UsageError(f"{backbone.name} reads texts, and these are pictures: name a net for pictures.")
-    lines = list_checksums(container, files)
-
-    def read(start: int, end: int) -> list[Any]:
-        return backbone.read_pictures(container, files[start:end])
-
-    return extract(backbone, lines, read, device, batch, progress), hash_lines(lines)
-
-
-def list_checksums(container: Container, files: Sequence[File]) -> list[str]:
-    """Return a line for each picture that changes with its content, wherever it lies."""
-    return [f"{file.size} {checksum:08x}" for file, checksum in zip(files, container.checksums(files), strict=True)]
-
-
-def hash_lines(lines: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
-
-
-def extract_texts(
-    backbone: FrozenBackbone,
-    texts: Sequence[str],
-    device: str = "auto",
-    batch: int = BATCH,
-    progress: ProgressCallback | None = None,
-) -> tuple[Matrix, str]:
-    """Return the features of texts, and a hash of the texts."""
-    if backbone.reads != TEXTS:
-        raise UsageError(f"{backbone.name} reads pictures, and these are texts: name a text encoder, such as minilm.")
-    lines = [hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest() for text in texts]
-    return extract(backbone, lines, lambda start, end: list(texts[start:end]), device, batch, progress), hash_lines(
-        lines
+    pictures: Sequence[PictureFile],
+    extractor: Extractor,
+    allow_partial: bool = True,
+) -> Features:
+    check = check_contents(spec, contents, allow_partial, held_out=())
+    if check.problems:
+        raise check.make_error()
+    x, about = extractor.extract_pictures(container, [p.file for p in pictures])
+    domains, classes = (np.array(names, dtype=object) for names in (contents.domains, contents.classes))
+    return Features(
+        x,
+        about,
+        y=classes[contents.y].astype(str),
+        domains=domains[contents.domain].astype(str),
+        paths=tuple(f"{p.domain}/{p.label}/{p.file.parts[-1]}" for p in pictures),
+        classes=contents.classes,
+        validation=contents.validation,
+        backbone=extractor.backbone,
     )
 
 
-def describe_features(backbone: FrozenBackbone, inputs_sha256: str) -> dict[str, Any]:
-    """Return what a features file says of how it was made."""
-    about: Mapping[str, Any] = backbone.describe()
-    return {**about, "inputs_sha256": inputs_sha256}
+def _extract_table(path: Path, spec: DataSpec, extractor: Extractor) -> Features:
+    """Extract the features of the texts of a table."""
+    table = open_table(path, TableFormat(spec.separator, spec.na, spec.columns))
+    table.require((*spec.text, spec.label_column, spec.domain_column))
+    frame = table.read(text=table.names)
+    cells = {name: to_words(column) for name, column in zip(frame.names, frame.columns, strict=True)}
+    words = {name: ["" if v is None else str(v) for v in column.tolist()] for name, column in cells.items()}
+    texts = [" ".join(row) for row in zip(*(words[name] for name in spec.text), strict=True)]
+    x, about = extractor.extract_texts(texts)
+    y = np.array(words[spec.label_column])
+    return Features(
+        x,
+        about,
+        y=y,
+        domains=np.array(words[spec.domain_column]),
+        classes=tuple(sorted(set(y.tolist()))),
+        backbone=extractor.backbone,
+    )
+
+
+def make_spec(
+    path: Path, label: str | None, domain: str | None, text: Sequence[str], images: str, splits: str
+) -> DataSpec:
+    """Describe a folder, a zip, a list of pictures or a table of texts that no benchmark's file describes.
+
+    images: the folder of the pictures of a list.   splits: the folder of official split lists. Both below the folder
+    of the path, or anywhere.
+    """
+    named: dict[str, Any] = {"label_column": label or "label", "domain_column": domain or "domain"}
+    if is_table(path) or path.suffix.lower() == ".json":
+        if text:
+            return DataSpec(path.stem, (path.name,), format="table", text=tuple(text), **named)
+        return DataSpec(path.stem, (path.name,), format="list", images=(images,) if images else (), **named)
+    if text:
+        raise UsageError(f"--text names columns of a table, and {path} is none: leave it out.")
+    return DataSpec(path.stem, (path.name,), format="images", splits=splits)
