@@ -44,7 +44,6 @@ PACKAGES = (
 WITHOUT_FRONT = ("algorithms", "benchmarks")  # each file there is a name of its own
 # Folders whose files register themselves, so that adding one is adding a file: who looks them up names the folder.
 LOOKED_UP = (("core.registry", "algorithms"), ("report.analyses", "paper"))
-PAST_A_FRONT = ("base.front",)  # what the fronts themselves are made of
 WITHOUT_TORCH = ("store", "export", "runs", "select", "statistics", "criteria")
 HEAVY = (
     "ray",
@@ -160,7 +159,7 @@ def test_no_import_goes_past_the_front_of_another_package():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("seqdg."):
                 other = node.module.removeprefix("seqdg.")
-                if package(other) in (package(module), *WITHOUT_FRONT) or other in PAST_A_FRONT:
+                if package(other) in (package(module), *WITHOUT_FRONT):
                     continue
                 assert known[other].name == "__init__.py", f"{module} imports {other}: import it from {package(other)}"
 

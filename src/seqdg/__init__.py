@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from seqdg.base import VERSION, register_family
-from seqdg.base.front import open_front
+from seqdg.base import VERSION, open_front, register_family
 
 if TYPE_CHECKING:
     from seqdg import testing

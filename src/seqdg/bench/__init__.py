@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from seqdg.base.front import open_front
+from seqdg.base import open_front
 
 if TYPE_CHECKING:
     from seqdg.bench.benchmark import (

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from seqdg.base.front import open_front
+from seqdg.base import open_front
 
 if TYPE_CHECKING:
     from seqdg.data.augment import ImageTransform, describe_augmentation, find_augmentation, prepare, scale_to_unit

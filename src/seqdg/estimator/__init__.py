@@ -5,7 +5,7 @@ Also which columns transfer, and whether one more domain would help.
 
 from typing import TYPE_CHECKING
 
-from seqdg.base.front import open_front
+from seqdg.base import open_front
 
 if TYPE_CHECKING:
     from seqdg.estimator.column_importance import Importance, importance

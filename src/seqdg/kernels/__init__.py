@@ -8,7 +8,7 @@ gradients of their gradients: both compute in plain torch where no kernel can ru
 
 from typing import TYPE_CHECKING
 
-from seqdg.base.front import open_front
+from seqdg.base import open_front
 
 if TYPE_CHECKING:
     from seqdg.kernels.convolution import (

@@ -6,7 +6,7 @@ says what is known of a backbone: how it is built, which inputs it reads, where 
 
 from typing import TYPE_CHECKING
 
-from seqdg.base.front import open_front
+from seqdg.base import open_front
 
 if TYPE_CHECKING:
     from seqdg.nets.backbones import (

@@ -9,7 +9,7 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 
 import seqdg
 from seqdg.estimator import DomainClassifier, DomainRegressor
-from seqdg.estimator.compare.constant import score_constant
+from seqdg.estimator.compare.comparison import score_constant
 from seqdg.estimator.user_data import make_user_data
 
 NAMES = np.repeat(["north", "south", "east"], [50, 30, 40])

@@ -61,8 +61,8 @@ from seqdg.estimator.compare.comparison import (
     Winner,
     check_rules,
     looks_at_held_out,
+    score_constant,
 )
-from seqdg.estimator.compare.constant import score_constant
 from seqdg.estimator.compare.folds import (
     MOST_ROWS,
     Budget,

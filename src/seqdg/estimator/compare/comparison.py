@@ -22,9 +22,11 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pandas as pd
+import torch
+from torch import Tensor
 
 from seqdg.base import UsageError, align_columns, count_things, unknown
-from seqdg.estimator.compare.constant import MAJORITY, MEAN
+from seqdg.data import Dataset
 from seqdg.estimator.recipe import WEIGHTED
 from seqdg.results import (
     AVERAGE,
@@ -40,6 +42,7 @@ from seqdg.results import (
     name_criterion,
     predict_next_domain,
 )
+from seqdg.training import measure_rows
 
 SOURCE_VAL, LEAVE_ONE_OUT, BOTH, ORACLE = "source-val", "leave-one-out", "both", "oracle"
 STOPPED = "leave-one-out-stopped"
@@ -49,6 +52,7 @@ RULES = tuple(base + ending for ending in ("", WITHIN_ERROR, NEAR) for base in B
 DEFAULT = BOTH + NEAR
 POINT, SHARE_OF_ERROR = 0.01, 0.02  # how far behind is near, of shares and of errors
 REPORTED = (SOURCE_VAL, LEAVE_ONE_OUT, BOTH, ORACLE)  # beside the one that chooses
+MAJORITY, MEAN = "majority-class", "mean"  # the baseline that costs nothing
 CHOSEN = "chosen"  # the choice among all candidates, in place of one of them
 Scores = dict[str, float | None]  # by domain, and AVERAGE and WORST
 MEANINGS = {
@@ -558,3 +562,23 @@ def _format_setting(value: Any) -> str:
     if isinstance(value, float) and value != round(value, 1):
         return f"{value:.4g}"
     return value if isinstance(value, str) else repr(value)
+
+
+def score_constant(data: Dataset) -> dict[str, dict[str, float]]:
+    """Return by held-out domain and criterion what a constant of the other domains reaches: the shares of their
+    classes, of which the largest is predicted, or the mean of their numbers."""
+    weight = torch.ones(len(data.y), dtype=torch.float64) if data.weight is None else data.weight.double()
+    found = {}
+    for i, domain in enumerate(data.domains):
+        rows, sources = data.rows(domain), data.domain != i
+        said = _find_constant(data, sources, weight).expand(len(rows), -1)
+        found[domain] = measure_rows(said, data.y[rows], None if data.weight is None else weight[rows])
+    return found
+
+
+def _find_constant(data: Dataset, sources: Tensor, weight: Tensor) -> Tensor:
+    """Return the logarithm of the share of each class (class,), or the mean (1,)."""
+    if data.is_regression:
+        return ((data.y * weight)[sources].sum() / weight[sources].sum())[None]
+    shares = torch.bincount(data.y[sources], weights=weight[sources], minlength=len(data.classes)).double()
+    return (shares / shares.sum()).clamp(min=1e-12).log()
