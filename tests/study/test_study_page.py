@@ -1,4 +1,4 @@
-"""Numbers of the study on its page, and where other pages repeat them, are those of the published records.
+"""Numbers of the study on its page, in its appendix and where other pages repeat them are those of the published records.
 
 Not among them: the analyses under "Why", which are printed by their commands and kept nowhere, and times.
 """
@@ -28,7 +28,8 @@ from seqdg.study.part_runner import count_wanted
 pytestmark = pytest.mark.slow  # it reads 20,000 trials, for some ten seconds
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
+ANSWERS = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
+TABLES = (ROOT / "docs" / "results" / "study.md").read_text(encoding="utf-8")
 DIFFERENCE = re.compile(r"([+-]\d+\.\d+)(?:\*\*)?(?: points)?(?: \(|, )([+-]\d+\.\d+) to ([+-]\d+\.\d+)")
 CORRECTED = ("+1.11", "+0.03", "+2.20")  # what the page says that it said before, and does not hold
 DOMAINS = {"art painting": "art_painting"}
@@ -61,16 +62,16 @@ def by_rule(known: Known) -> dict[str, Answers]:
     return {"source-val": known.answers, **others}
 
 
-def read_section(heading: str) -> str:
-    """Return the text under a heading, up to the next."""
-    marks = re.search(rf"^(#+) {re.escape(heading)}$", PAGE, re.MULTILINE)
-    assert marks is not None, f"docs/study.md has no section '{heading}'."
-    return re.split(r"^#+ ", PAGE[marks.end() :], maxsplit=1, flags=re.MULTILINE)[0]
+def read_section(heading: str, page: str = TABLES) -> str:
+    """Return the text under a heading of the appendix or of another page, up to the next."""
+    marks = re.search(rf"^(#+) {re.escape(heading)}$", page, re.MULTILINE)
+    assert marks is not None, f"The page has no section '{heading}'."
+    return re.split(r"^#+ ", page[marks.end() :], maxsplit=1, flags=re.MULTILINE)[0]
 
 
-def read_table(heading: str, place: int = 0) -> tuple[list[str], list[list[str]]]:
+def read_table(heading: str, place: int = 0, page: str = TABLES) -> tuple[list[str], list[list[str]]]:
     """Return the head and the rows of a table of a section, in plain text."""
-    tables = re.findall(r"(?:^\|.*\n)+", read_section(heading), re.MULTILINE)
+    tables = re.findall(r"(?:^\|.*\n)+", read_section(heading, page), re.MULTILINE)
     cells = [
         [re.sub(r"[*`]", "", cell).strip() for cell in line.strip().strip("|").split("|")]
         for line in tables[place].splitlines()
@@ -93,7 +94,7 @@ def format_difference(mean: float, low: float, high: float, digits: int) -> tupl
 
 
 def test_the_page_asks_what_the_file_fixed(known):
-    (_, rows), study = read_table("The evidence study"), known.answers.study
+    (_, rows), study = read_table("The evidence study", page=ANSWERS), known.answers.study
     assert [row[0] for row in rows] == [h.name for h in study.hypotheses]
     for row, h in zip(rows, study.hypotheses, strict=True):
         sides = [h.comparison.better.algorithm, h.comparison.worse.algorithm]
@@ -101,7 +102,7 @@ def test_the_page_asks_what_the_file_fixed(known):
 
 
 def test_the_answers_on_the_page_are_those_of_the_records(known):
-    head, rows = read_table("Answers")
+    head, rows = read_table("Answers", page=ANSWERS)
     levels = [f"{100 * (1 - answer.level):g} %" for answer in known.answers.answers]
     assert f"(H1: {levels[0]}, the others: {levels[1]})" in head[2]
     assert len(set(levels[1:])) == 1
@@ -395,7 +396,12 @@ def read_part_of(page: str, start: str = "", end: str = "") -> str:
 
 
 @pytest.mark.parametrize(
-    ("page", "start", "end"), [("docs/study.md", "", "## Why"), ("README.md", "## What was found", "## Licence")]
+    ("page", "start", "end"),
+    [
+        ("docs/study.md", "", ""),
+        ("docs/results/study.md", "", "## Why"),
+        ("README.md", "## What was found", "## Licence"),
+    ],
 )
 def test_differences_that_a_page_names_are_those_of_the_records(differences, page, start, end):
     named = DIFFERENCE.findall(read_part_of(page, start, end))
@@ -418,6 +424,13 @@ def test_pages_that_repeat_table_3_say_what_it_says(page):
     assert [known[names.get(name, name)] for name, *_ in said] == [(ours, theirs) for _, ours, theirs in said]
 
 
+def test_the_short_table_3_is_that_of_the_appendix():
+    head, (ours, paper) = read_table("Table 3", page=ANSWERS)
+    rows = {row[0].partition(" (")[0]: row[5:7] for row in read_table("Table 3")[1]}
+    for name, *cells in zip(head[1:], ours[1:], paper[1:], strict=True):
+        assert cells == [re.sub(r"[*]", "", cell) for cell in (rows[name] if name in rows else [])], name
+
+
 def test_the_first_page_has_the_accuracies_of_the_pixels(known):
     ours, text = make_cells(known, "pacs-resnet50/pixels"), (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"S-MLDG with averaging has {ours['fo-s-mldg+ema', AVERAGE]}" in text
@@ -430,7 +443,7 @@ def test_the_first_page_has_the_accuracies_of_the_pixels(known):
 def test_swings_on_the_page_are_those_of_the_records(known):
     swings = [s.swing for s in known.answers.steadiness if (s.kind, s.algorithm) == ("momentum", "agg")]
     ranges = [f"{min(v):.1f} to {max(v):.1f}" for v in ([s[name] for s in swings] for name in ("plain", "ema"))]
-    text = " ".join(read_section("What else was seen").split())
+    text = " ".join(read_section("Secondary findings").split())
     assert f"AGG swings by {ranges[0]} points (a standard deviation), averaged by `ema` by {ranges[1]}" in text
 
 
@@ -458,8 +471,8 @@ def test_every_table_has_a_command_that_makes_it_from_nothing(known):
     study, lines = known.answers.study, re.findall(r"^\| \[.*", read_section("How it is run"), re.MULTILINE)
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     linked = {name for row in rows for name in re.findall(r"\[([^]]+)\]", row[0])}
-    sections = set()
-    for heading in re.findall(r"^#+ (.*)$", PAGE, re.MULTILINE):
+    sections = {"Answers"}
+    for heading in re.findall(r"^#+ (.*)$", TABLES, re.MULTILINE):
         if re.search(r"^\|.*\d\.\d", read_section(heading), re.MULTILINE):
             sections.add(heading.partition(",")[0].removeprefix("A "))
     assert {name[0].upper() + name[1:] for name in linked} == {

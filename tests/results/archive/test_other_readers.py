@@ -11,7 +11,7 @@ import pytest
 from pages import ROOT, list_blocks
 from seqdg.results import EVALUATIONS, TRIALS, open_run
 
-SNIPPETS = [block.text for block in list_blocks(ROOT / "docs" / "running.md") if "trials.parquet" in block.text][1:]
+SNIPPETS = [block.text for block in list_blocks(ROOT / "docs" / "publishing.md") if "trials.parquet" in block.text][1:]
 
 
 def read_pandas(path):
