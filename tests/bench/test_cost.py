@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from digits import TASK, build_stack, make_plan, train
+from seqdg.base import format_duration
 from seqdg.bench import Group, Progress, Request, Trial
 from seqdg.bench.execution import estimate_makespan, sort_longest_first
 from seqdg.bench.learners import stack_learner
 from seqdg.bench.planning import time_groups
-from seqdg.results import DIVERGED, DONE, FAILED, Record, Store, estimate_seconds_left, format_duration
+from seqdg.results import DIVERGED, DONE, FAILED, Record, Store, estimate_seconds_left
 from seqdg.training import name_device
 
 REQUEST = Request(algorithms=["agg", "s-mldg"], held_out=["0", "75"], trials=2, steps=100)

@@ -9,6 +9,7 @@ import pytest
 from safetensors import safe_open
 
 from command import Done
+from seqdg.base import messages
 from seqdg.bench import Progress, execution
 from seqdg.bench.learners import stack_learner
 from seqdg.cli.bench_commands import format_status
@@ -134,16 +135,16 @@ def test_bad_choices_of_how_to_run_are_one_sentence(tmp_path, seqdg, words, sent
 
 
 def test_where_there_is_no_terminal_lines_say_how_far_the_run_is(tmp_path, seqdg, monkeypatch):
-    monkeypatch.setattr(execution, "EVERY", 0.0)
-    monkeypatch.setattr(execution, "SELDOM", 0.0)
+    monkeypatch.setattr(messages, "EVERY", 0.0)
+    monkeypatch.setattr(messages, "SELDOM", 0.0)
     lines = seqdg(*QUICK, "--out", tmp_path).stderr.splitlines()
     assert "rotated-mnist: 100 %, 4 of 4 trials" in lines
     assert any(line.startswith("rotated-mnist: ") and "0 of 4 trials" in line for line in lines)
 
 
 def test_when_all_is_done_no_time_is_left(monkeypatch, capsys):
-    monkeypatch.setattr(execution, "EVERY", 0.0)
-    monkeypatch.setattr(execution, "SELDOM", 0.0)
+    monkeypatch.setattr(messages, "EVERY", 0.0)
+    monkeypatch.setattr(messages, "SELDOM", 0.0)
     progress = Progress((), {})
     progress.started -= 100
     with execution.show_progress("digits") as on_progress:

@@ -1,12 +1,17 @@
-"""Sentences for people: mistakes in the user's input, and lists and counts as they read in a sentence."""
+"""What people read: mistakes in the user's input, lists and counts as they read in a sentence, and how far a long
+loop is."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+EVERY = 10.0  # seconds between plain lines of progress, at first
+SELDOM = 0.05  # of the time so far lies between them later: a run of hours says less
 MOST_NAMES, LONGEST_NAME = 100, 200  # that a sentence lists, and how much of each
 OTHER_NAMES = {"erm": "agg"}  # what others call an algorithm; it is recorded under ours
 
@@ -124,3 +129,72 @@ def read_title(kind: type) -> str:
 def make_printable(text: str) -> str:
     """One line without signs that a terminal would act on, whatever a user's file holds: `a\\nb` for a line break."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def format_duration(seconds: float) -> str:
+    """`about 3 min`"""
+    if seconds < 90:
+        return f"about {max(1, round(seconds))} s"
+    if seconds < 90 * 60:
+        return f"about {round(seconds / 60)} min"
+    return f"about {round(seconds / 3600)} h" if seconds < 48 * 3600 else f"about {round(seconds / 86400)} days"
+
+
+@contextmanager
+def show_share(label: str, quiet: bool = False) -> Iterator[Callable[[float, str, float | None], None]]:
+    """Yield a function that shows how far work is: as a bar on a terminal, else as a line from time to time.
+
+    It is called with the part that is done, from 0 to 1, a count such as `3 of 8 trials`, and the seconds left; None
+    while they are unknown.
+    """
+    if quiet:
+        yield lambda share, count, left: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _print_lines(label)
+        return
+    count_and_left = TextColumn("{task.fields[count]}"), TimeElapsedColumn(), TextColumn("{task.fields[left]}")
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), *count_and_left, console=console,
+        transient=True, redirect_stdout=sys.stdout.isatty(), redirect_stderr=sys.stderr.isatty(),
+    ) as bar:  # fmt: skip
+        task = bar.add_task(label, total=1.0, visible=False, count="", left="")
+        yield lambda share, count, left: bar.update(
+            task, completed=share, visible=True, count=count, left=_say_left(share, left)
+        )
+
+
+@contextmanager
+def count_files(label: str, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that is called with how many are done, of how many, and shows it."""
+    began = time.monotonic()
+    with show_share(label, quiet) as show:
+
+        def count(done: int, total: int) -> None:
+            if 0 < done < total:
+                left = (time.monotonic() - began) * (total - done) / done
+                show(done / total, f"{done} of {total}", left)
+
+        yield count
+
+
+def _print_lines(label: str) -> Callable[[float, str, float | None], None]:
+    began = last = time.monotonic()
+
+    def show(share: float, count: str, left: float | None) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= max(EVERY, SELDOM * (now - began)):
+            last = now
+            parts = [f"{100 * share:.0f} %", count, _say_left(share, left)]
+            print(f"{label}: {', '.join(part for part in parts if part)}", file=sys.stderr, flush=True)
+
+    return show
+
+
+def _say_left(share: float, left: float | None) -> str:
+    return "" if left is None or share >= 1 else f"{format_duration(left)} left"

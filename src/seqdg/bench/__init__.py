@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         MemorySink,
         Progress,
         TrainingFailed,
-        count_files,
         execute,
         remove_checkpoints,
         show_progress,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import sys
 import time
 import traceback
 import warnings
@@ -14,16 +13,6 @@ from functools import partial
 from typing import Protocol
 
 import torch
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    ProgressColumn,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Progress as Bar
 
 from seqdg.base import (
     Folder,
@@ -31,11 +20,12 @@ from seqdg.base import (
     adopt_checkouts,
     heed_interrupts_once,
     prepare_process,
+    show_share,
 )
 from seqdg.bench.learners.stack_learner import find_learner_of
 from seqdg.bench.planning import Plan, count_work
 from seqdg.bench.task import Group, Session
-from seqdg.results import FAILED, Record, RunningGroup, RunProgress, estimate_seconds_left, format_duration
+from seqdg.results import FAILED, Record, RunningGroup, RunProgress, estimate_seconds_left
 from seqdg.training import FOLDER, Saving, list_versions, name_checkpoint, name_device, read_header
 
 OnGroupStep = Callable[[Group, int], None]  # called with a group and how many steps it has taken; 0: it begins
@@ -281,78 +271,8 @@ class Progress:
         return time.time() - self._noted
 
 
-EVERY = 10.0  # seconds between plain lines, at first
-SELDOM = 0.05  # of the time so far lies between them later: a run of hours says less
-
-
 @contextmanager
 def show_progress(label: str, quiet: bool = False) -> Iterator[Callable[[Progress], None]]:
-    """Yield a function that shows how far a run is: as a bar on a terminal, else as a line from time to time."""
-    console = Console(stderr=True, quiet=quiet)
-    if quiet or not console.is_terminal:
-        yield (lambda progress: None) if quiet else _print_lines(label)
-        return
-    with _open_bar(
-        console, TextColumn("{task.fields[trials]}"), TimeElapsedColumn(), TextColumn("{task.fields[left]}")
-    ) as bar:
-        task = bar.add_task(label, total=1.0, trials="", left="")
-        yield lambda p: bar.update(task, completed=p.share, trials=_count_trials(p), left=_say_left(p))
-
-
-@contextmanager
-def count_files(label: str, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that is called with how many are done, of how many: a bar on a terminal, else lines if it is
-    long."""
-    console = Console(stderr=True, quiet=quiet)
-    if not console.quiet and not console.is_terminal:
-        yield _print_counts(label)
-        return
-    with _open_bar(console, TextColumn("left:"), TimeRemainingColumn()) as bar:
-        task = bar.add_task(label, visible=False)
-        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
-
-
-def _print_counts(label: str) -> Callable[[int, int], None]:
-    began = last = time.monotonic()
-
-    def show(done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= max(EVERY, SELDOM * (now - began)) and 0 < done < total:
-            last = now
-            left = format_duration((now - began) * (total - done) / done)
-            print(f"{label}: {done} of {total}, {left} left", file=sys.stderr, flush=True)
-
-    return show
-
-
-def _open_bar(console: Console, *columns: ProgressColumn) -> Bar:
-    """Make a bar that goes when it is done. It takes over what is printed on a terminal, but leaves a file alone."""
-    return Bar(
-        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), *columns, console=console, transient=True,
-        disable=console.quiet or not console.is_terminal,
-        redirect_stdout=sys.stdout.isatty(), redirect_stderr=sys.stderr.isatty(),
-    )  # fmt: skip
-
-
-def _print_lines(label: str) -> Callable[[Progress], None]:
-    began = last = time.monotonic()
-
-    def show(progress: Progress) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= max(EVERY, SELDOM * (now - began)):
-            last = now
-            parts = [f"{100 * progress.share:.0f} %", _count_trials(progress), _say_left(progress)]
-            print(f"{label}: {', '.join(part for part in parts if part)}", file=sys.stderr, flush=True)
-
-    return show
-
-
-def _count_trials(progress: Progress) -> str:
-    return f"{progress.trials_done} of {progress.trials} trials"
-
-
-def _say_left(progress: Progress) -> str:
-    left = progress.left
-    return "" if left is None or progress.share >= 1 else f"{format_duration(left)} left"
+    """Yield a function that shows how far a run is."""
+    with show_share(label, quiet) as show:
+        yield lambda p: show(p.share, f"{p.trials_done} of {p.trials} trials", p.left)

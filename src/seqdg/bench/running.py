@@ -14,12 +14,20 @@ from typing import Any
 
 import torch
 
-from seqdg.base import DOMAINBED, Folder, UsageError, count_things, set_checkout, trust_only
+from seqdg.base import (
+    DOMAINBED,
+    Folder,
+    UsageError,
+    count_files,
+    count_things,
+    format_duration,
+    set_checkout,
+    trust_only,
+)
 from seqdg.bench.benchmark import NET_SETTING, Benchmark, Request, load_requested, split_settings
 from seqdg.bench.execution import (
     Executor,
     InProcess,
-    count_files,
     estimate_makespan,
     execute,
     remove_checkpoints,
@@ -46,7 +54,6 @@ from seqdg.results import (
     Store,
     add_command,
     find_usual_criterion,
-    format_duration,
     has_run,
     lock_directory,
     make_directory,

@@ -181,7 +181,7 @@ def format_status(now: results.Status) -> str:
     if now.error:
         lines.append(f"The last failure: {now.error} (`--errors` shows all tracebacks)")
     if now.active and now.seconds_left is not None:
-        lines.append(f"{results.format_duration(now.seconds_left).capitalize()} left.")
+        lines.append(f"{base.format_duration(now.seconds_left).capitalize()} left.")
     elif not now.active and now.left + now.failed:
         lines.append("The command that started the run does what is left.")
     return "\n".join(lines)

@@ -330,7 +330,7 @@ def predict(
     """
     loaded = estimator.read_model(model, device=base.choose_device(device))
     ids, missing_values = options.split_names(id), options.split_words(na)
-    with bench.count_files("predicting") as on_progress, options.open_data(data) as path:
+    with base.count_files("predicting") as on_progress, options.open_data(data) as path:
         tally = estimator.predict_file(
             loaded,
             path,
@@ -437,7 +437,7 @@ def features(
         root = data
     backbone = datasets.FrozenBackbone(net, weights, size)
     began = time.monotonic()
-    with bench.count_files("extracting features") as on_progress:
+    with base.count_files("extracting features") as on_progress:
         extracted = datasets.extract_dataset(
             spec, root, backbone, allow_partial=allow_partial, batch=batch, device=device, on_progress=on_progress
         )
@@ -600,7 +600,7 @@ def importance(
         )  # fmt: skip
     if not isinstance(rows.x, datasets.Frame):
         raise base.UsageError(f"Columns are shuffled, and {data} holds images: give a table.")
-    with bench.count_files("holding out each domain") as on_progress:
+    with base.count_files("holding out each domain") as on_progress:
         measured = estimator.importance(
             fitted, rows.x, rows.y, rows.domains, columns=options.split_names(columns), repeats=repeats,
             scoring=scoring, random_state=seed, on_progress=on_progress, sample_weight=rows.weight,

@@ -224,7 +224,7 @@ class TableOptions:
         arguments = self.parse()
         if data.is_dir() or data.suffix.lower() == ".zip":
             self.refuse(str(data))
-        with bench.count_files("reading images") as on_progress, open_data(data) as path:
+        with base.count_files("reading images") as on_progress, open_data(data) as path:
             return datasets.read_rows(path, **arguments, progress=on_progress)
 
 

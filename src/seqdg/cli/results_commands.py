@@ -435,7 +435,7 @@ def _check_benchmark(benchmark: benchmarks.Benchmark, data: Path | None, allow_p
     spec = datasets.DataSpec.from_table(benchmark.name, benchmark.data)
     if data is None:
         raise base.UsageError(f"Give --data the folder that holds {' or '.join(spec.path)}.")
-    with benchmarks.count_files("reading images") as on_progress:
+    with base.count_files("reading images") as on_progress:
         outcome = datasets.check_dataset(spec, data, allow_partial, on_progress, benchmark.held_out_in_turn)
     split = _describe_split(benchmark, data, allow_partial) if outcome.ok else ""
     if outcome.ok and not split:  # every domain is held out in turn

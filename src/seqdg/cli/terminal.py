@@ -110,7 +110,7 @@ class Announcement:
         self.timed = True
         left = (now - self.first[0]) * (1 - share) / (share - self.first[1])
         if left > SHORT:
-            say(f"This takes {results.format_duration(left)} more; Ctrl-C stops it.")
+            say(f"This takes {base.format_duration(left)} more; Ctrl-C stops it.")
 
 
 def note_task(rows: datasets.LabeledRows, task: str | None, label: str) -> None:

@@ -17,8 +17,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from seqdg.base import UsageError, choose_device, list_some
-from seqdg.bench import FittedEstimator, count_files, list_learners
+from seqdg.base import UsageError, choose_device, count_files, list_some
+from seqdg.bench import FittedEstimator, list_learners
 from seqdg.core import Algorithm
 from seqdg.data import Frame, count_present
 from seqdg.estimator.fitting import fit_ensemble, fit_model

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
         Status,
         drop_label,
         estimate_seconds_left,
-        format_duration,
         has_run,
         open_run,
         open_runs,

@@ -377,12 +377,3 @@ def _name_state(recorded: str, busy: bool) -> str:
 def estimate_seconds_left(elapsed: float, share: float) -> float | None:
     """Return the time that the rest takes at the pace so far; None while that is a guess."""
     return elapsed * (1 - share) / share if elapsed > 2 and share > 0.05 else None
-
-
-def format_duration(seconds: float) -> str:
-    """`about 3 min`"""
-    if seconds < 90:
-        return f"about {max(1, round(seconds))} s"
-    if seconds < 90 * 60:
-        return f"about {round(seconds / 60)} min"
-    return f"about {round(seconds / 3600)} h" if seconds < 48 * 3600 else f"about {round(seconds / 86400)} days"

@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from seqdg import bench, results
-from seqdg.base import Folder, UsageError, align_columns
+from seqdg.base import Folder, UsageError, align_columns, count_files, format_duration
 from seqdg.core import build, describe_settings
 from seqdg.nets import Net, get_published_dropout
 from seqdg.study.definition import (
@@ -155,7 +155,7 @@ class PartRunner:
         """Search, choose, and run the trials; return the records that failed."""
         benchmark = make_benchmark(self.part, self.where.data)
         task = benchmark.make_task(self.where.data, held_out=self.part.held_out or None)
-        with bench.count_files("reading images") as on_progress:
+        with count_files("reading images") as on_progress:
             dataset = task.dataset(on_progress)
         for store in self.stores.values():
             store.set_meta(results.CLASSES, json.dumps([str(name) for name in dataset.classes]))
@@ -440,4 +440,4 @@ def _estimate_time(left: float, part: Part, records: Sequence[results.Record]) -
         return "none"
     done = [r for r in records if r.status == results.DONE]
     plain = [r for r in done if r.algorithm.rpartition("+")[2] not in part.averages]
-    return results.format_duration(left * fmean(r.seconds for r in plain or done)) if done else "unknown"
+    return format_duration(left * fmean(r.seconds for r in plain or done)) if done else "unknown"

@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from seqdg.base import Folder, UsageError, count_things
+from seqdg.base import Folder, UsageError, count_things, format_duration
 from seqdg.bench import (
     Executor,
     InProcess,
@@ -80,7 +80,6 @@ from seqdg.results import (
     Store,
     average_finite,
     find_best,
-    format_duration,
     lock_directory,
     score,
     select_evaluation,
