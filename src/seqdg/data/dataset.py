@@ -23,6 +23,7 @@ READERS = {
     "list": "seqdg.data.image_list",
     "features": "seqdg.data.features.domain_files",
     "table": "seqdg.data.features.domain_files",
+    "shards": "seqdg.data.image_shards",
 }
 TARGETS = ("class", "number")
 FEW, FEW_OF_CLASS = 64, 4  # rows of a domain that a trial run needs
@@ -160,6 +161,7 @@ class DataSpec:
     fingerprint: str = ""  # of a known copy
     # images
     size: int | None = None  # side of the stored square; None: the largest side found, at most 256
+    crop: bool = False  # keep the aspect ratio: the centre of a picture, as wide as its shorter side
     splits: str = ""  # folder below the root with the official {domain}_{train,crossval}_kfold.txt
     aliases: Mapping[str, str] = field(default_factory=dict, hash=False)  # another name of a folder -> domain or class
     exclude: tuple[str, ...] = ()  # text files below the root, each of whose lines names a picture to leave out
@@ -169,7 +171,7 @@ class DataSpec:
     images: tuple[str, ...] = ()  # folder or .zip below the root, the first that exists; empty: the folder of the list
     # features and tables
     files: tuple[str, ...] = ()  # a domain's files, such as "{domain}_SURF_L10.mat"; empty: found by name
-    x_key: str = ""
+    x_key: str = ""  # of features; of shards, the column of pictures
     y_key: str = ""  # "last-column": the labels are the last column of x
     target: str = "class"  # what the labels are: classes, or a `number` to predict
     label_base: int | None = None  # the number of the first class; None: told from the labels
@@ -254,7 +256,7 @@ class DataSpec:
         for key in ("classes", "class_count", "label_base", "cuts"):
             if getattr(self, key):
                 raise UsageError(f"{self.name}: {key} is of classes, and target = 'number' has none. Leave one out.")
-        if self.format in ("images", "list"):
+        if self.format in ("images", "list", "shards"):
             raise UsageError(f"{self.name}: numbers are predicted from tables and features, and not from pictures yet.")
 
     @classmethod

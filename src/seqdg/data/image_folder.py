@@ -38,7 +38,7 @@ def recognizes(path: Path) -> bool:
 def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
     contents, container, pictures = describe(path, spec, root)
     if pictures:
-        fill_pixels(contents, container, pictures, spec.size, progress)
+        fill_pixels(contents, container, pictures, spec, progress)
     return contents
 
 

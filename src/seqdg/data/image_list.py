@@ -47,14 +47,20 @@ def recognizes(path: Path) -> bool:
 def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
     contents, container, pictures = describe(path, spec, root)
     if pictures:
-        fill_pixels(contents, container, pictures, spec.size, progress)
+        fill_pixels(contents, container, pictures, spec, progress)
     return contents
 
 
 def describe(path: Path, spec: DataSpec, root: Path) -> tuple[Contents, Container, list[PictureFile]]:
     """Return all that is read of the pictures but their pixels, and where these are."""
-    rows, problems, notes = _describe_rows(path, spec)
-    container = _open_images(path, spec, root, rows["file"])
+    rows, problems, notes = choose_rows(read_list(path, spec), path, spec)
+    return describe_rows(rows, problems, notes, _open_images(path, spec, root, rows["file"]), spec)
+
+
+def describe_rows(
+    rows: Any, problems: list[Problem], notes: list[str], container: Container, spec: DataSpec
+) -> tuple[Contents, Container, list[PictureFile]]:
+    """Return what `describe` returns, of the rows that `choose_rows` gives and the container of their files."""
     problems += container.problems
     files = {file.name: file for file in container.files}
     there = rows["file"].isin(files)
@@ -84,14 +90,15 @@ def describe(path: Path, spec: DataSpec, root: Path) -> tuple[Contents, Containe
     return contents, container, [PictureFile(domain, contents.classes[i], files[name]) for domain, i, name in named]
 
 
-def _describe_rows(path: Path, spec: DataSpec) -> tuple[Any, list[Problem], list[str]]:
+def choose_rows(frame: Any, path: Path, spec: DataSpec) -> tuple[Any, list[Problem], list[str]]:
     """Return the rows of the wanted domains and classes, what is wrong with the list, and what was left out.
+
+    frame: the list, as text.   path: of the list, as errors name it.
 
     The rows are a data frame of text: file, label and domain, and validation, group and split where the list has them.
     """
     import pandas
 
-    frame = read_list(path, spec)
     columns = ("label", "domain", "validation", "group", "split")
     templates = {"file": spec.file, **{name: getattr(spec, f"{name}_column") for name in columns}}
     rows = pandas.DataFrame(
@@ -165,7 +172,7 @@ def read_words(path: Path, form: TableFormat | None = None) -> Any:
 
     table = open_table(path, form)
     frame = table.read(text=table.names)
-    return _make_text(pandas.DataFrame(dict(zip(frame.names, map(to_words, frame.columns), strict=True))))
+    return make_text(pandas.DataFrame(dict(zip(frame.names, map(to_words, frame.columns), strict=True))))
 
 
 def _read_json(path: Path) -> Any:
@@ -176,7 +183,7 @@ def _read_json(path: Path) -> Any:
     with refuse_broken(f"{path} is no list of records, no table of columns and no file of camera traps"):
         if isinstance(content, Mapping) and {"images", "annotations", "categories"} <= set(content):
             return _join_annotations(path, content)
-        return _make_text(pandas.DataFrame(content))
+        return make_text(pandas.DataFrame(content))
 
 
 def _join_annotations(path: Path, content: Mapping[str, Any]) -> Any:
@@ -195,7 +202,7 @@ def _join_annotations(path: Path, content: Mapping[str, Any]) -> Any:
     named = kinds.set_index("id")["name"].rename("category")
     seen = notes[["image_id", "category_id"]].drop_duplicates().join(named, on="category_id", how="inner")
     joined = images.merge(seen[["image_id", "category"]], left_on="id", right_on="image_id")
-    return _make_text(joined.drop(columns="image_id"))
+    return make_text(joined.drop(columns="image_id"))
 
 
 def fill_template(frame: Any, template: str, path: Path) -> Words:
@@ -223,7 +230,7 @@ def _open_images(path: Path, spec: DataSpec, root: Path, names: Words) -> Contai
     return FolderContainer(location, dict.fromkeys(names)) if location.is_dir() else ZipContainer(location)
 
 
-def _make_text(frame: Any) -> Any:
+def make_text(frame: Any) -> Any:
     """Return a data frame of text, with '' where a cell is missing."""
     words = frame.rename(columns=str).astype(object)
     return words.apply(lambda column: column.map(lambda cell: "" if is_missing(cell) else to_word(cell)))

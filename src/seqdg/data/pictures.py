@@ -1,4 +1,5 @@
 """Picture files in a folder or a zip, decoded once into one memory-mapped file: (row, 3, side, side) of uint8.
+Pictures in shards and columns of bytes (`image_shards`) end in the same file.
 
 Nothing is unpacked. The file of pixels is named by what is in it: a hash of the pictures' names, sizes and checksums,
 and of the side. It is written whole or not at all, and ends with a hash of itself; a file that something else cut short
@@ -18,11 +19,12 @@ import time
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.lib import format as npy
@@ -39,7 +41,7 @@ from seqdg.base import (
     list_some,
     replace_file,
 )
-from seqdg.data.dataset import ProgressCallback
+from seqdg.data.dataset import DataSpec, ProgressCallback
 from seqdg.data.domain_rows import Contents, Problem
 
 if TYPE_CHECKING:
@@ -211,7 +213,19 @@ class ZipContainer:
         return ""
 
 
-Container: TypeAlias = FolderContainer | ZipContainer
+class Container(Protocol):
+    """Where pictures lie: a folder, a zip, shards."""
+
+    location: str
+    files: list[File]
+    folders: set[tuple[str, ...]]
+    problems: list[Problem]
+
+    def read(self, file: File) -> bytes: ...
+
+    def checksums(self, files: Sequence[File]) -> list[int]: ...
+
+    def stamp(self, files: Sequence[File]) -> str: ...
 
 
 def open_container(path: Path) -> Container:
@@ -228,10 +242,10 @@ def require_pillow() -> None:
 RESAMPLING = {"bilinear": 2, "bicubic": 3}  # over the whole area that a pixel covers; the numbers are Pillow's
 
 
-def decode(data: bytes, size: int, resampling: str = "bilinear") -> Pixels:
+def decode(data: bytes, size: int, resampling: str = "bilinear", crop: bool = False) -> Pixels:
     """Decode a picture to RGB of side `size`. The aspect ratio is not kept, as is usual for these benchmarks.
 
-    resampling: one of `RESAMPLING`.
+    resampling: one of `RESAMPLING`.   crop: keep the aspect ratio, and only the centre, as wide as the shorter side.
 
     Raises whatever Pillow raises on a file that is broken or no picture.
     """
@@ -242,8 +256,16 @@ def decode(data: bytes, size: int, resampling: str = "bilinear") -> Pixels:
     check_memory(PIXEL * (opened.width * opened.height + size * size) * count_cores(), "A picture on every core")
     image = _to_rgb(opened)
     if image.size != (size, size):
-        image = image.resize((size, size), resample=RESAMPLING[resampling])
+        box = _find_centre(*image.size) if crop else None
+        image = image.resize((size, size), resample=RESAMPLING[resampling], box=box)
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
+
+
+def _find_centre(width: int, height: int) -> tuple[float, float, float, float]:
+    """Return the largest square in the centre: left, upper, right, lower."""
+    side = min(width, height)
+    left, upper = (width - side) / 2, (height - side) / 2
+    return left, upper, left + side, upper + side
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
@@ -275,15 +297,17 @@ def fill_pixels(
     contents: Contents,
     container: Container,
     pictures: Sequence[PictureFile],
-    size: int | None,
+    spec: DataSpec,
     progress: ProgressCallback | None,
 ) -> None:
     """Add the pixels of every picture, from the cache or decoded into it, or which files cannot be decoded."""
+    size = spec.size
     folder = find_cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         content = _hash_pictures(container, pictures)
-        key = hashlib.sha256(f"{VERSION} {content} {size}".encode()).hexdigest()[:32]
+        cropped = " cropped" if spec.crop else ""
+        key = hashlib.sha256(f"{VERSION} {content} {size}{cropped}".encode()).hexdigest()[:32]
         path = folder / f"{key}.npy"
         contents.x = _open_cache(path, len(pictures))
         if contents.x is None:
@@ -294,7 +318,8 @@ def fill_pixels(
             with _lock(path):
                 contents.x = _open_cache(path, len(pictures))  # another process may have made it meanwhile
                 if contents.x is None:
-                    contents.problems += _decode_all(container, [p.file for p in pictures], size, path, progress)
+                    files = [p.file for p in pictures]
+                    contents.problems += _decode_all(container, files, size, spec.crop, path, progress)
                     contents.x = _open_cache(path, len(pictures))
     except OSError as error:
         raise UsageError(
@@ -302,7 +327,7 @@ def fill_pixels(
             "to another folder."
         ) from error
     if contents.x is not None:
-        contents.content = f"{content} {contents.x.shape}"
+        contents.content = f"{content} {contents.x.shape}{cropped}"
 
 
 def _hash_pictures(container: Container, pictures: Sequence[PictureFile]) -> str:
@@ -333,8 +358,7 @@ def _hash_pictures(container: Container, pictures: Sequence[PictureFile]) -> str
 def _open_cache(path: Path, rows: int) -> NDArray[np.uint8] | None:
     """Open the file, or return None if it is missing, incomplete or damaged."""
     try:
-        content = np.memmap(path, np.uint8, "r").data
-        if is_intact(content, len(content) - SEAL_SIZE):
+        if _is_whole(path):
             pixels: NDArray[np.uint8] = np.load(path, mmap_mode="r", allow_pickle=False)
             return pixels if len(pixels) == rows else None
     except (FileNotFoundError, ValueError):  # none, or an empty one
@@ -342,8 +366,24 @@ def _open_cache(path: Path, rows: int) -> NDArray[np.uint8] | None:
     return None
 
 
+def _is_whole(path: Path) -> bool:
+    """Say whether a file ends with the hash of what is before. It is read in parts, and not mapped: pages of a map
+    count as memory of this process."""
+    left, digest = path.stat().st_size - SEAL_SIZE, hashlib.sha256()
+    with path.open("rb") as file:
+        while left > 0 and (part := file.read(min(left, BLOCK))):
+            digest.update(part)
+            left -= len(part)
+        return left == 0 and file.read() == digest.hexdigest().encode()
+
+
 def _decode_all(
-    container: Container, files: Sequence[File], size: int | None, path: Path, progress: ProgressCallback | None
+    container: Container,
+    files: Sequence[File],
+    size: int | None,
+    crop: bool,
+    path: Path,
+    progress: ProgressCallback | None,
 ) -> list[Problem]:
     with ThreadPoolExecutor(count_cores()) as pool:  # Pillow's decoders let other threads run
         if size is None:
@@ -360,28 +400,42 @@ def _decode_all(
             npy.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
             digest = hashlib.sha256(header.getvalue())
             out.write(header.getvalue())
-            for start in range(0, len(files), block):
-                results = pool.map(lambda file: decode_file(container, file, size), files[start : start + block])
-                for done, result in enumerate(results, start + 1):
-                    if isinstance(result, Problem):
-                        broken.append(result)
-                    elif not broken:
-                        out.write(result.data)
-                        digest.update(result.data)
-                    if progress is not None:
-                        progress(done, len(files))
+            decoded = _run_ahead(pool, lambda file: decode_file(container, file, size, crop=crop), files, block)
+            for done, result in enumerate(decoded, 1):
+                if isinstance(result, Problem):
+                    broken.append(result)
+                elif not broken:
+                    out.write(result.data)
+                    digest.update(result.data)
+                if progress is not None:
+                    progress(done, len(files))
             out.write(digest.hexdigest().encode())
     if broken:
         path.unlink()
     return broken
 
 
-def decode_file(container: Container, file: File, size: int, resampling: str = "bilinear") -> Pixels | Problem:
-    """Decode a picture of a folder or a zip; return what is wrong where that cannot be done."""
+def _run_ahead(
+    pool: ThreadPoolExecutor, function: Callable[[File], Pixels | Problem], files: Sequence[File], ahead: int
+) -> Iterator[Pixels | Problem]:
+    """Yield the function of every file in their order, while threads are at work on so many that follow."""
+    waiting: deque[Future[Pixels | Problem]] = deque()
+    for file in files:
+        waiting.append(pool.submit(function, file))
+        if len(waiting) == ahead:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def decode_file(
+    container: Container, file: File, size: int, resampling: str = "bilinear", crop: bool = False
+) -> Pixels | Problem:
+    """Decode a picture of a container; return what is wrong where that cannot be done."""
     try:
         if file.size > LARGEST:
             raise ValueError(f"{file.size} bytes")
-        return decode(container.read(file), size, resampling)
+        return decode(container.read(file), size, resampling, crop)
     except Exception as error:  # a decoder may raise anything on a broken file, and each is to be listed
         why = str(error).split("<_io")[0].strip()[:200] or type(error).__name__
         return Problem(f"{container.location}: '{file.name}' cannot be decoded as an image ({why}).")

@@ -61,7 +61,7 @@ PART = 256  # inputs whose features are kept together
 BATCH = 32
 VERSION = 1  # of how inputs become features; a new one makes every cache anew
 LARGEST_SIDE = 4096
-DESCRIBING = ("images", "list")  # the formats of pictures
+DESCRIBING = ("images", "list", "shards")  # the formats of pictures
 
 
 class FrozenBackbone:
