@@ -11,8 +11,7 @@ import seqdg
 from command import seqdg as command
 from seqdg.base import UsageError
 from seqdg.bench import Request, load_benchmark
-from seqdg.bench.domainbed_space import draw_from_domainbed
-from seqdg.bench.search import Proposal
+from seqdg.bench.search import Proposal, draw_from_domainbed
 from seqdg.core import flatten_settings
 from seqdg.results import open_run
 from seqdg.training import Protocol

@@ -12,7 +12,7 @@ from PIL import Image
 
 from seqdg.base import UsageError
 from seqdg.data import DataSpec, check_dataset, load_dataset
-from seqdg.data.load import guess_format
+from seqdg.data.dataset import guess_format
 
 ROWS = [  # file, label, domain, split
     ("x/0.png", "cat", "k7", "0"),

@@ -19,7 +19,7 @@ from seqdg.data import (
     load_data,
     load_dataset,
 )
-from seqdg.data.load import guess_format
+from seqdg.data.dataset import guess_format
 
 
 def recognizes(path):

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from seqdg.data.features.extraction import FrozenBackbone, extract_dataset, extract_features, make_spec
     from seqdg.data.features.feature_file import Features, describe_difference
     from seqdg.data.frame import Frame, is_dataframe, make_frame, note_columns
-    from seqdg.data.image_folder import SUFFIXES
     from seqdg.data.load import (
         LabeledRows,
         check_class_sizes,
@@ -45,7 +44,15 @@ if TYPE_CHECKING:
         note_spellings,
         read_rows,
     )
-    from seqdg.data.pictures import Container, File, decode, decode_file, open_container, require_pillow
+    from seqdg.data.pictures import (
+        PICTURE_SUFFIXES,
+        Container,
+        File,
+        decode,
+        decode_file,
+        open_container,
+        require_pillow,
+    )
     from seqdg.data.rotated_mnist import BUNDLED
     from seqdg.data.scaling import (
         OPEN,

@@ -7,6 +7,8 @@ import hashlib
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -263,3 +265,18 @@ class DataSpec:
     def from_table(cls, name: str, table: Mapping[str, Any]) -> DataSpec:
         """Make one from a TOML `[data]` table, and check every key and type."""
         return cls(name=name, **read_fields(cls, table, f"the [data] table of {name}", but=("name",)))
+
+    def locate(self, root: Path) -> Path:
+        """Find the file or folder below the root folder; raise a UsageError where there is none."""
+        for name in self.path:
+            if (root / name).is_file() or (root / name).is_dir():  # and no device
+                return root / name
+        if not root.is_dir():
+            raise UsageError(f"There is no folder {root}. Give the one that holds {' or '.join(self.path)}.")
+        names = " nor ".join(f"'{name}'" for name in self.path)
+        raise UsageError(f"There is {'neither' if len(self.path) > 1 else 'no'} {names} in {root.absolute()}.")
+
+
+def guess_format(path: Path) -> str:
+    """Guess the format of a file or folder."""
+    return next(name for name in reversed(READERS) if import_module(READERS[name]).recognizes(path))

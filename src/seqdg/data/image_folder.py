@@ -18,6 +18,7 @@ from seqdg.base import UsageError, count_things, list_some
 from seqdg.data.dataset import DataSpec, ProgressCallback
 from seqdg.data.domain_rows import Contents, Problem, find_missing_domains
 from seqdg.data.pictures import (
+    PICTURE_SUFFIXES,
     Container,
     PictureFile,
     fill_pixels,
@@ -25,7 +26,6 @@ from seqdg.data.pictures import (
     open_container,
 )
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 LAYOUT = "<domain>/<class>/<picture>"
 Key = tuple[str, str, str]  # domain, class, stem
 
@@ -96,7 +96,7 @@ def list_pictures(
                 left_out |= spellings
             else:
                 pictures.append(PictureFile(domain, label, file))
-        elif file.name.lower().endswith(SUFFIXES):
+        elif file.name.lower().endswith(PICTURE_SUFFIXES):
             problems.append(Problem(f"{container.location}: '{file.name}' does not lie in <domain>/<class>/."))
     if not pictures and not problems:
         problems.append(Problem(f"{container.location} holds nothing in folders of folders: expected {LAYOUT}."))

@@ -24,7 +24,7 @@ from seqdg.data.columns import (
     rank_word,
     to_words,
 )
-from seqdg.data.dataset import READERS, Dataset, DataSpec, ProgressCallback
+from seqdg.data.dataset import READERS, Dataset, DataSpec, ProgressCallback, guess_format
 from seqdg.data.domain_rows import (
     Contents,
     DataCheck,
@@ -92,7 +92,7 @@ def check_dataset(
     A mistake that leaves nothing to read is the only problem.
     """
     try:
-        path = locate(spec, root)
+        path = spec.locate(root)
         reader = import_module(READERS[spec.format or guess_format(path)])
         contents: Contents = reader.read(path, spec, root, progress)
     except UsageError as error:
@@ -122,21 +122,6 @@ def _make_checked(check: DataCheck) -> Dataset:
     facts = {key: getattr(check.contents, key) for key in ("domains", "classes", "numbers", "groups", "parts")}
     made = {"x": check.contents.x, **tensors, **facts}
     return Dataset(name=check.spec.name, fingerprint=check.fingerprint, notes=check.notes, **made)
-
-
-def locate(spec: DataSpec, root: Path) -> Path:
-    for name in spec.path:
-        if (root / name).is_file() or (root / name).is_dir():  # and no device
-            return root / name
-    if not root.is_dir():
-        raise UsageError(f"There is no folder {root}. Give the one that holds {' or '.join(spec.path)}.")
-    names = " nor ".join(f"'{name}'" for name in spec.path)
-    raise UsageError(f"There is {'neither' if len(spec.path) > 1 else 'no'} {names} in {root.absolute()}.")
-
-
-def guess_format(path: Path) -> str:
-    """Guess the format of a file or folder."""
-    return next(name for name in reversed(READERS) if import_module(READERS[name]).recognizes(path))
 
 
 class LabeledRows(NamedTuple):

@@ -47,6 +47,7 @@ from seqdg.data.domain_rows import Contents, Problem
 if TYPE_CHECKING:
     from PIL import Image
 
+PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 DEPTH = 6  # folders below the root that are looked into; also ends a loop of links
 PIXEL = 6  # bytes that a pixel takes while it is decoded and resized
 LARGEST = 256 * 2**20  # bytes of one file; no picture is larger, a zip bomb may be

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from seqdg.base import UsageError, check_output, count_things, list_some
 from seqdg.data import (
+    PICTURE_SUFFIXES,
     STDOUT,
-    SUFFIXES,
     Column,
     Container,
     File,
@@ -306,7 +306,7 @@ def _read_images(model: Model, data: Path, tally: Tally, on_progress: ProgressCa
     container = open_container(data)
     if container.problems:
         raise UsageError(container.problems[0].text)
-    files = [f for f in container.files if f.name.lower().endswith(SUFFIXES)]
+    files = [f for f in container.files if f.name.lower().endswith(PICTURE_SUFFIXES)]
     top = _find_class_of_all(model, data, files, tally)
     for start in range(0, len(files), IMAGES):
         part = files[start : start + IMAGES]

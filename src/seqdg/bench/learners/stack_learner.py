@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from seqdg.base import GROUP, TARGET, VIEW, Params, UsageError, find_family, import_plugin, prepare_process
-from seqdg.bench.domainbed_space import draw_from_domainbed
 from seqdg.bench.learners.contract import (
     Candidate,
     Draft,
@@ -24,7 +23,7 @@ from seqdg.bench.learners.contract import (
     list_registered,
     make_candidate,
 )
-from seqdg.bench.search import Proposal, draw_proposals
+from seqdg.bench.search import Proposal, draw_from_domainbed, draw_proposals
 from seqdg.bench.task import HARMONIZATIONS, Group, Session, Task, Trial
 from seqdg.core import (
     Algorithm,

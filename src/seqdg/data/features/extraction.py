@@ -38,12 +38,11 @@ from seqdg.base import (
     save_sealed,
 )
 from seqdg.data.columns import to_words
-from seqdg.data.dataset import READERS, DataSpec, ProgressCallback
+from seqdg.data.dataset import READERS, DataSpec, ProgressCallback, guess_format
 from seqdg.data.domain_rows import Contents, Matrix, Problem, check_contents
 from seqdg.data.features.feature_file import Features
-from seqdg.data.image_folder import SUFFIXES
-from seqdg.data.load import guess_format, locate
 from seqdg.data.pictures import (
+    PICTURE_SUFFIXES,
     Container,
     File,
     FolderContainer,
@@ -409,7 +408,7 @@ def _extract_below(path: Path, extractor: Extractor) -> Features:
     contents, container, pictures = import_module(READERS["images"]).describe(path, spec, path.parent)
     if pictures:
         return _extract_contents(spec, contents, container, pictures, extractor)
-    files = [file for file in container.files if file.name.lower().endswith(SUFFIXES)]
+    files = [file for file in container.files if file.name.lower().endswith(PICTURE_SUFFIXES)]
     if container.problems or not files:
         raise UsageError(container.problems[0].text if container.problems else f"{path} holds no pictures.")
     x, about = extractor.extract_pictures(container, files)
@@ -428,7 +427,7 @@ def extract_dataset(
     on_progress: ProgressCallback | None = None,
 ) -> Features:
     """Extract the features of a data set of pictures, with its official split, as a benchmark's [data] describes it."""
-    path = locate(spec, root)
+    path = spec.locate(root)
     form = spec.format or guess_format(path)
     extractor = Extractor(backbone, device, batch, on_progress)
     if form == "table" and spec.text:
