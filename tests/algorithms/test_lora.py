@@ -11,9 +11,9 @@ from torch.testing import assert_close
 import seqdg
 from seqdg import Episode, Net, UsageError
 from seqdg.algorithms.l2sp import L2SP
+from seqdg.algorithms.lora import A, B
 from seqdg.base import tree
 from seqdg.nets import NetSpec
-from seqdg.nets.lora import A, B
 from seqdg.nets.weights import read_weights
 
 

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
         shorten_net,
     )
     from seqdg.nets.foreign_models import load_tokenizer
-    from seqdg.nets.lora import adapt, draw_factors, list_matrices, merge
-    from seqdg.nets.net import Criterion, Net, RecomputingNet, check_outputs
+    from seqdg.nets.net import FACTORS, Criterion, Net, RecomputingNet, check_outputs
     from seqdg.nets.points import Point
     from seqdg.nets.weights import initialize
 

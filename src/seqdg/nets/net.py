@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -38,6 +37,7 @@ from seqdg.nets.nesting import compose_where_nested, find_barrier
 from seqdg.nets.points import Point, PointFunction, apply_at_points, list_points, place_points
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
+FACTORS = (".lora_a", ".lora_b")  # what follows the name of a matrix in the names of its two factors
 
 
 class Net:
@@ -115,7 +115,7 @@ class Net:
         self.points, self._layout = list_points(pure), list_layout(pure)
         self.depths = measure_depths(pure)
         self._functions: dict[str, PointFunction] = {}
-        self._merge: Callable[[Params], Params] | None = None  # what makes all weights of factors (see lora.py)
+        self._merge: Callable[[Params], Params] | None = None  # what makes all weights of those that are trained
         if not self.names and fixed:
             raise UsageError("All weights of the net are frozen (requires_grad=False): there is nothing to train.")
         if stuck := fixed.keys() & set(self.head_names):
@@ -238,6 +238,34 @@ class Net:
         other._initial = dict(first)
         return other
 
+    def training_instead(self, weights: Params, constants: Params, merge: Callable[[Params], Params]) -> Net:
+        """Return the net that trains these weights alone, factors of its own among them; all others are constants.
+
+        Parameters
+        ----------
+        weights : Params
+            What is trained, with its first values.
+        constants : Params
+            The values of the net's weights that are not.
+        merge : callable
+            Makes the weights of the net of those that are trained, in every pass.
+
+        Returns
+        -------
+        Net
+            The net that trains them.
+        """
+        other = copy.copy(self)
+        other._initial = dict(weights)
+        other.names = tuple(weights)
+        other._constants = {**self._constants, **{name: w for name, w in constants.items() if name not in weights}}
+        parts: dict[str, list[str]] = {}
+        for name in weights:
+            parts.setdefault(_name_whole(name), []).append(name)
+        other._layout = tuple(part for name in self._layout for part in parts.get(name, (name,)))
+        other._merge = merge
+        return other
+
     def list_linear_weights(self) -> tuple[str, ...]:
         """Return the names of the matrices of linear layers and of attention.
 
@@ -261,7 +289,7 @@ class Net:
         int
             From 0, of the head and of what an algorithm adds.
         """
-        whole = re.sub(r"\.lora_[ab]$", "", name)
+        whole = _name_whole(name)
         ends = [n for n in self.depths if whole == n or whole.endswith(f".{n}")]
         return self.depths[max(ends, key=len)] if ends else 0
 
@@ -667,3 +695,8 @@ class _Recompute(Function):
 
         by_position = dict(zip(moving, _Recompute.apply(back, *inputs, *gradients), strict=True))  # type: ignore[no-untyped-call]
         return None, *(by_position.get(i) for i in range(len(inputs)))
+
+
+def _name_whole(name: str) -> str:
+    """Return the name of the weight that a factor is of; another name as it is."""
+    return next((name.removesuffix(end) for end in FACTORS if name.endswith(end)), name)
