@@ -1,4 +1,4 @@
-"""Numbers of the study on its page, in its appendix and where other pages repeat them are those of the published records.
+"""Numbers of the study on its page, in its appendix and on other pages are those of the published records.
 
 Not among them: the analyses under "Why", which are printed by their commands and kept nowhere, and times.
 """
@@ -428,7 +428,7 @@ def test_the_short_table_3_is_that_of_the_appendix():
     head, (ours, paper) = read_table("Table 3", page=ANSWERS)
     rows = {row[0].partition(" (")[0]: row[5:7] for row in read_table("Table 3")[1]}
     for name, *cells in zip(head[1:], ours[1:], paper[1:], strict=True):
-        assert cells == [re.sub(r"[*]", "", cell) for cell in (rows[name] if name in rows else [])], name
+        assert cells == [re.sub(r"[*]", "", cell) for cell in rows.get(name, [])], name
 
 
 def test_the_first_page_has_the_accuracies_of_the_pixels(known):

@@ -26,9 +26,19 @@ from typing import Any, NamedTuple
 from seqdg.base import UsageError, list_some, refuse_broken
 from seqdg.data.dataset import DataSpec, ProgressCallback
 from seqdg.data.domain_rows import Contents, Problem
-from seqdg.data.image_folder import SUFFIXES, list_pictures
+from seqdg.data.image_folder import list_pictures
 from seqdg.data.image_list import choose_rows, describe_rows, make_text
-from seqdg.data.pictures import ANY, LARGEST, Container, File, PictureFile, fill_pixels, get_stem, is_junk
+from seqdg.data.pictures import (
+    ANY,
+    LARGEST,
+    PICTURE_SUFFIXES,
+    Container,
+    File,
+    PictureFile,
+    fill_pixels,
+    get_stem,
+    is_junk,
+)
 
 ON_DISK = ("state.json", "dataset_dict.json")  # of `datasets`: of a data set, and of several splits
 TABLES = (".parquet", ".arrow")
@@ -128,14 +138,14 @@ class TarContainer(_Shards):
         self.samples: dict[str, dict[str, str]] = {}
         self._members: dict[str, _Member] = {}
         listed = [(shard, *item) for shard in shards for item in self._list(shard)]
-        is_sampled = any(not name.lower().endswith(SUFFIXES) for _, name, _ in listed)
+        is_sampled = any(not name.lower().endswith(PICTURE_SUFFIXES) for _, name, _ in listed)
         others: dict[tuple[Path, str], dict[str, str]] = {}
         for shard, name, member in listed if is_sampled else ():
-            if not name.lower().endswith(SUFFIXES):
+            if not name.lower().endswith(PICTURE_SUFFIXES):
                 key, extension = _split_key(name)
                 others.setdefault((shard, key), {}).update(self._read_text(member, extension))
         for shard, name, member in listed:
-            if not name.lower().endswith(SUFFIXES):
+            if not name.lower().endswith(PICTURE_SUFFIXES):
                 continue
             full = f"{self.name_shard(shard)}/{name}" if is_sampled else name
             if full in self._members:
