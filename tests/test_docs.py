@@ -1,6 +1,8 @@
-"""The page of algorithms is what the code says, and the paper's settings are what the paper says."""
+"""The pages of algorithms are what the code says, and the paper's settings are what the paper says."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 
@@ -29,26 +31,74 @@ def make_docs(script):
     return script("make_docs")
 
 
-def test_the_page_of_algorithms_is_current(make_docs):
-    assert make_docs.PAGE.read_text() == make_docs.page(), "Run: python scripts/make_docs.py"
+def read_section(page, name):
+    return page.read_text().partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+
+
+@pytest.fixture(scope="module")
+def sections(make_docs):
+    """What the page of its family says of each algorithm."""
+    families = make_docs.sort_by_family()
+    return {
+        name: read_section(make_docs.FOLDER / f"{key}.md", name) for key, found in families.items() for name in found
+    }
+
+
+def test_the_pages_of_algorithms_are_current(make_docs):
+    pages = make_docs.make_pages()
+    assert {*make_docs.FOLDER.glob("*.md"), make_docs.PAGE} == set(pages)
+    assert [path.name for path, text in pages.items() if path.read_text() != text] == [], "Run scripts/make_docs.py"
 
 
 @pytest.mark.parametrize("name", seqdg.list_algorithms())
-def test_the_page_names_every_algorithm_with_the_settings_that_it_takes(make_docs, name):
-    _, _, rest = make_docs.PAGE.read_text().partition(f"\n## {name}\n")
-    own, _, _ = rest.partition("\n## ")
-    assert "Cost of a step: " in own
-    refused = list_alone(seqdg.build(name))
-    for setting in collect_rules(seqdg.build(name)):
+def test_the_pages_name_every_algorithm_with_the_settings_that_it_takes(make_docs, sections, name):
+    assert f'\n| <a id="{name}"></a>[`{name}`](algorithms/' in make_docs.PAGE.read_text()
+    own, algorithm = sections[name], seqdg.build(name)
+    base = re.search(r"Settings: those of \[`([\w-]+)`\]", own)
+    if base is not None:
+        assert type(seqdg.build(base[1])) is type(algorithm.base)
+        return
+    refused = list_alone(algorithm)
+    for setting in collect_rules(algorithm):
         assert (f"\n| `{setting}` | " in own) is (setting not in refused)
+
+
+def test_every_family_names_algorithms_that_exist(make_docs):
+    members = [name for family in make_docs.FAMILIES.values() for name in family.members]
+    assert len(members) == len(set(members))
+    assert set(members) <= set(seqdg.list_algorithms())
+
+
+@pytest.mark.parametrize(
+    ("text", "latex"),
+    [
+        ("1/N * sum over i of l(D_i, w)", r"\tfrac{1}{N}\,\sum_{i}l(D_{i},w)"),
+        ("w - alpha * stop(grad L_{i-1}(w))", r"w-\alpha \,\operatorname{stop}(\nabla L_{i-1}(w))"),
+        ("mean over pairs i < j of d_ij", r"\operatorname*{mean}_{\text{pairs }i<j}d_{ij}"),
+        ("x + epsilon_label * |x| * g", r"x+\epsilon_{\text{label}}\,|x|\,g"),
+        ("q_i <- q_i * exp(eta * l(D_i, w)) / Z", r"q_{i}\leftarrow q_{i}\,\exp (\eta \,l(D_{i},w))/Z"),
+        ("|| w_i - w_0 ||^2", r"\lVert w_{i}-w_{0}\rVert ^{2}"),
+    ],
+)
+def test_equations_of_docstrings_become_latex(script, text, latex):
+    assert script("equations").convert(text) == latex
+
+
+def test_every_equation_of_the_pages_becomes_mathml(make_docs):
+    pytest.importorskip("latex2mathml", reason="The site's tools are not installed: pip install '.[docs]'.")
+    from latex2mathml.converter import convert
+
+    for page in make_docs.FOLDER.glob("*.md"):
+        for block in re.findall(r"^```math\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+            assert "<mtable" in convert(block, display="block")
 
 
 def test_the_page_names_every_learner_with_its_settings(make_docs):
     learners = [name for name in list_learners() if type(find_learner(name)).__module__.startswith("seqdg.")]
     assert {"dica", "lre-svm"} <= set(learners)
     for name in learners:
-        own = make_docs.PAGE.read_text().partition(f"\n### {name}\n")[2].partition("\n### ")[0]
-        assert all(f"\n| `{setting}` | " in own for setting in find_learner(name).settings)
+        own = read_section(make_docs.FOLDER / "learners.md", name)
+        assert all(f"\n| `{setting}` | " in own for setting in find_learner(name).settings if setting != "balance")
 
 
 def test_costs_are_counted_and_not_written_down(make_docs):

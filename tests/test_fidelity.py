@@ -124,7 +124,7 @@ def test_ratios_of_the_papers_costs_are_those_of_its_table(items):
 
 def test_costs_of_the_undo_biases_are_those_of_the_pages(fidelity, items, published_runs):
     text = items['Appendix B, "S-Undo-Bias saves computation over Undo-Bias"']
-    speed = (fidelity.ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
+    speed = (fidelity.ROOT / "docs" / "results" / "speed.md").read_text(encoding="utf-8")
     cost = (published_runs / "pacs-features" / "tables" / "cost.md").read_text(encoding="utf-8")
     heads = [re.findall(rf"\| `{name}`, head \| (\d\.\d+) ×", speed)[0] for name in ("undo-bias", "s-undo-bias")]
     whole = [
@@ -135,7 +135,7 @@ def test_costs_of_the_undo_biases_are_those_of_the_pages(fidelity, items, publis
 
 
 def test_first_order_s_mldg_takes_as_long_as_is_said(fidelity, items):
-    speed = (fidelity.ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
+    speed = (fidelity.ROOT / "docs" / "results" / "speed.md").read_text(encoding="utf-8")
     (ratio,) = re.findall(r"\| `fo-s-mldg` \| (\d\.\d+) ×", speed)[:1]
     assert f"takes {float(ratio):.1f} times AGG's time" in items["Section 5.4 and Table 4, training cost"]
 

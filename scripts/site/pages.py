@@ -25,6 +25,19 @@ LANGUAGES = {".py": "python", ".toml": "toml", ".md": "markdown", ".yml": "yaml"
 UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 
 
+def on_config(config: Any) -> Any:
+    """Typeset blocks of LaTeX as MathML, which browsers show by themselves: no script, and nothing to fetch."""
+    fences = config.mdx_configs.setdefault("pymdownx.superfences", {}).setdefault("custom_fences", [])
+    fences.append({"name": "math", "class": "math", "format": _typeset})
+    return config
+
+
+def _typeset(source: str, *_: Any, **__: Any) -> str:
+    from latex2mathml.converter import convert
+
+    return f'<div class="math">{convert(source, display="block")}</div>'
+
+
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages of CONTRIBUTING.md, CHANGELOG.md and of every file that a page links to."""
     pages = {file.src_uri: f"docs/{file.src_uri}" for file in files.documentation_pages()}
