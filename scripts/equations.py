@@ -157,7 +157,7 @@ def _convert_sign(found: re.Match[str], opened: dict[str, bool]) -> str:
     if found["norm"]:
         kind = found["norm"]
         opened[kind] = not opened.get(kind, False)
-        return {"|": ("|", "|"), "||": (r"\lVert ", r"\rVert ")}[kind][0 if opened[kind] else 1]
+        return {"|": (r"\lvert ", r"\rvert "), "||": (r"\lVert ", r"\rVert ")}[kind][0 if opened[kind] else 1]
     if found["sign"]:
         return SIGNS[found["sign"]]
     return found["other"].strip()

@@ -75,7 +75,7 @@ def test_every_family_names_algorithms_that_exist(make_docs):
         ("1/N * sum over i of l(D_i, w)", r"\tfrac{1}{N}\,\sum_{i}l(D_{i},w)"),
         ("w - alpha * stop(grad L_{i-1}(w))", r"w-\alpha \,\operatorname{stop}(\nabla L_{i-1}(w))"),
         ("mean over pairs i < j of d_ij", r"\operatorname*{mean}_{\text{pairs }i<j}d_{ij}"),
-        ("x + epsilon_label * |x| * g", r"x+\epsilon_{\text{label}}\,|x|\,g"),
+        ("x + epsilon_label * |x| * g", r"x+\epsilon_{\text{label}}\,\lvert x\rvert \,g"),
         ("q_i <- q_i * exp(eta * l(D_i, w)) / Z", r"q_{i}\leftarrow q_{i}\,\exp (\eta \,l(D_{i},w))/Z"),
         ("|| w_i - w_0 ||^2", r"\lVert w_{i}-w_{0}\rVert ^{2}"),
     ],
