@@ -16,6 +16,7 @@ GUIDES = ["bring-your-own-domains.md"]  # test_guides.py runs these word for wor
 WALKTHROUGHS = ["tabular.md", "images.md", "regression.md"]  # test_walkthroughs.py, with what they print
 COMMANDS = ["get-started.md", "running.md"]  # test_code_blocks.py: shortened, and in a soak word for word
 PYTHON = ["README.md", "docs/researcher.md", "docs/engineer.md", "docs/paper.md", "docs/report.md"]  # it, too
+GALLERY = "docs/gallery.md"  # it, too; and scripts/make_front.py, which keeps its pictures
 EXAMPLES = "CONTRIBUTING.md"  # algorithms, wrappers and learners: it, too
 
 

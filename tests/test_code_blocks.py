@@ -16,12 +16,12 @@ import typer.main
 
 import seqdg as package
 from command import seqdg
-from pages import BLOCK, COMMANDS, EXAMPLES, GUIDES, PAGES, PYTHON, ROOT, WALKTHROUGHS, Block, list_blocks
+from pages import BLOCK, COMMANDS, EXAMPLES, GALLERY, GUIDES, PAGES, PYTHON, ROOT, WALKTHROUGHS, Block, list_blocks
 from seqdg.cli import app, complete_words
 
 NEEDS = {
     "a GPU", "a checkout", "a cluster", "a data set", "the data set", "a run of that data set", "a sweep of DomainBed",
-    "DomainBed", "the network", "the wheel", "your own table", "TensorBoard", "MLflow",
+    "DomainBed", "the network", "the published runs", "the wheel", "your own table", "TensorBoard", "MLflow",
 }  # fmt: skip
 RUN_ELSEWHERE = {*GUIDES, *WALKTHROUGHS, "estimator.md"}
 SHORT = ["--steps", "20"]  # added to commands that train
@@ -39,7 +39,7 @@ def is_run(page: Path, block: Block) -> bool:
         )
     if name in RUN_ELSEWHERE or name in COMMANDS or name.startswith("notebooks/"):
         return True
-    return block.language == "python" and name_of(page) in (*PYTHON, EXAMPLES)
+    return block.language == "python" and name_of(page) in (*PYTHON, GALLERY, EXAMPLES)
 
 
 def list_commands(text: str) -> Iterator[list[str]]:
@@ -139,7 +139,7 @@ def test_a_page_can_be_followed_word_for_word(name: str, tmp_path: Path) -> None
         assert done.returncode == 0, f"{block.text}\n{done.stderr}"
 
 
-@pytest.mark.parametrize("page", PYTHON)
+@pytest.mark.parametrize("page", [*PYTHON, pytest.param(GALLERY, marks=pytest.mark.slow)])
 def test_the_python_of_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
@@ -151,6 +151,5 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path,
 
 def test_the_examples_for_contributors_register_what_they_name() -> None:
     blocks = [block.text for block in list_blocks(ROOT / EXAMPLES) if block.language == "python"]
-    assert (
-        len(blocks) == 5
-    )  # tests/cli/test_check_algorithm.py, tests/bench/test_learner.py and test_own_net.py run them
+    # Run by tests/cli/test_check_algorithm.py, tests/bench/test_learner.py, test_own_net.py and training/test_needs.py.
+    assert len(blocks) == 6

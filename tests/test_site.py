@@ -81,6 +81,44 @@ def test_a_drawing_is_shown_has_a_title_and_dark_colors(drawing: Path) -> None:
     assert any(f"drawings/{drawing.name}" in page.read_text(encoding="utf-8") for page in PAGES)
 
 
+def test_the_pictures_of_the_front_page_are_current(script: Any, published_runs: Path) -> None:
+    front = script("make_front")
+    again = "Run: python scripts/make_front.py"
+    assert (front.DRAWINGS / "leaderboard.svg").read_text(encoding="utf-8") == front.draw_leaderboard(), again
+    printed = (front.PICTURES / "terminal.txt").read_text(encoding="utf-8")
+    assert (front.PICTURES / "terminal.svg").read_text(encoding="utf-8") == front.draw_terminal(printed), again
+    assert printed[printed.index("held out") : printed.index("Next:")].strip() in (
+        ROOT / "docs" / "get-started.md"
+    ).read_text(encoding="utf-8")
+
+
+def test_the_gallery_shows_what_its_examples_draw() -> None:
+    page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    drawn = re.findall(r'"(gallery-\w+\.svg)"', page)
+    assert len(drawn) == 5
+    assert re.findall(r"\]\(pictures/(gallery-\w+\.svg)\)", page) == drawn
+
+
+def test_scores_on_known_and_new_sites_are_those_of_the_records(published_runs: Path) -> None:
+    """docs/why-not.md says what validation rows of known sites promise."""
+    page = (ROOT / "docs" / "why-not.md").read_text(encoding="utf-8")
+    for name in (
+        "wisdm",
+        "pacs-features",
+        "office-caltech10",
+        "digits",
+        "amazon-reviews",
+        "beijing-air",
+        "pacs-dinov2",
+    ):
+        cells = [name]
+        for kind, algorithm in (("classic", "random-forest"), ("classic", "logistic"), ("momentum", "agg")):
+            rows = seqdg.Results.open(published_runs / "study" / name / kind).frame(select="source-val")
+            rows = rows[rows["algorithm"] == algorithm].groupby("held_out")[["source_accuracy", "accuracy"]].mean()
+            cells += [f"{100 * value:.1f}" for value in rows.mean()]
+        assert f"| {' | '.join(cells)} |" in page
+
+
 def test_settings_in_docstrings_become_lists(script: Any) -> None:
     pytest.importorskip("griffe", reason="The site's tools are not installed: pip install '.[docs]'.")
     lists = script("site/docstrings").list_entries

@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: pages that lie outside docs/, and links to them.
+"""Hooks of MkDocs: the address of the repository, pages that lie outside docs/, and links to them.
 
 CONTRIBUTING.md and CHANGELOG.md are pages too, and so is the help of every command. Published tables get a title.
 A file of the repository that a page links to (code, a test, a benchmark) becomes a page that shows it. So every link
@@ -15,6 +15,8 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+from seqdg.base.fields import tomllib
+
 ROOT = Path(__file__).parents[2]
 OUTSIDE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
@@ -26,9 +28,12 @@ UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 
 
 def on_config(config: Any) -> Any:
-    """Typeset blocks of LaTeX as MathML, which browsers show by themselves: no script, and nothing to fetch."""
+    """Typeset blocks of LaTeX as MathML, which browsers show by themselves: no script, and nothing to fetch. Link to the
+    repository where pyproject.toml says that there is one."""
     fences = config.mdx_configs.setdefault("pymdownx.superfences", {}).setdefault("custom_fences", [])
     fences.append({"name": "math", "class": "math", "format": _typeset})
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    config.repo_url = project["urls"].get("Source") or None
     return config
 
 
