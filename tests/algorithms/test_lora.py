@@ -183,6 +183,17 @@ def test_the_pull_of_l2sp_is_the_slope_of_its_penalty():
         assert_close(pulled[name].reshape(-1)[1], slope, rtol=1e-6, atol=1e-9)
 
 
+def test_the_copies_of_a_head_that_every_source_has_are_shrunk_as_a_head():
+    net, episode = make_net(), make_episode()
+    pulls = []
+    for shrink in (0.0, 0.2):
+        algorithm = seqdg.build("undo-bias+l2sp", pull=0.7, shrink=shrink)
+        params = algorithm.init(net, net.params(), 3, torch.Generator().manual_seed(0))
+        pulls.append(algorithm.step(net, params, algorithm.memory(net, params, 3), episode)[0])
+    changed = {name for name in pulls[0] if not torch.equal(pulls[0][name], pulls[1][name])}
+    assert changed == {"branch.4.weight", "branch.4.bias"}
+
+
 def test_rates_fall_by_layer_and_a_factor_of_one_changes_nothing(tmp_path):
     def train(decay, steps=1):
         settings = {"agg": {"layer_decay": decay, "optimizer": "sgd", "lr": 0.5}, "net": {"hidden": (6, 5)}}

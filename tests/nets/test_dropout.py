@@ -16,6 +16,7 @@ from seqdg.base import noise
 from seqdg.data import Dataset
 from seqdg.nets import NetSpec, RecomputingNet, alexnet, build_net, efficientnet_lite0, mlp
 from seqdg.nets.dropout import PureDropout, purify_dropout
+from seqdg.testing import stack_episodes
 from seqdg.training import Inputs, Job, Protocol, Stack, split_rows
 
 SOURCES, ROWS, WIDTH = 3, 6, 5
@@ -147,7 +148,7 @@ def test_every_algorithm_trains_with_dropout_and_in_a_stack_as_alone(name):
     nets = [make_net(seed=s) for s in (0, 1)]
     starts = [algorithm.init(n, n.params(), SOURCES, torch.Generator().manual_seed(0)) for n in nets]
     episodes = [make_episode(), make_episode(key=2**40 + 3, order=(1, 2, 0))]
-    stacked = Episode(*(torch.stack(parts) for parts in zip(*episodes, strict=True)))
+    stacked = stack_episodes(episodes)
     stack = {name: torch.stack([s[name] for s in starts]) for name in starts[0]}
     for _, stage in algorithm.stages():
 

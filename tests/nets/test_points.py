@@ -15,6 +15,7 @@ from seqdg import Episode, Net, UsageError
 from seqdg.base import noise
 from seqdg.nets import BACKBONES, Point, mlp
 from seqdg.nets.points import place_points
+from seqdg.testing import stack_episodes
 
 WIDTH, ROWS, SOURCES = 5, 4, 3
 
@@ -73,7 +74,7 @@ def test_a_function_may_draw_from_the_key_of_its_episode_in_a_stack_as_alone():
         return net.with_points({"after1": shake}).losses(w, episode).sum()
 
     params = {name: torch.stack([w, 1.1 * w]) for name, w in net.params().items()}
-    stacked = Episode(*(torch.stack(parts) for parts in zip(*episodes, strict=True)))
+    stacked = stack_episodes(episodes)
     got = vmap(grad(loss))(params, stacked)
     for i in range(2):
         assert_close({n: g[i] for n, g in got.items()}, grad(loss)({n: w[i] for n, w in params.items()}, episodes[i]))

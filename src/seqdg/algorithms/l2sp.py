@@ -47,8 +47,9 @@ class L2SP(Wrapper):
 
     def penalize(self, params: Params, first: Params, head: Collection[str]) -> Tensor:
         """Return R of weights. first: those before training.   head: the names of the head's."""
+        ends = tuple(f".{name}" for name in head)  # copies of sources have prefixes
         parts = [
-            self.shrink * (w * w).sum() if name in head else self.pull * ((w - first[name]) ** 2).sum()
+            self.shrink * (w * w).sum() if f".{name}".endswith(ends) else self.pull * ((w - first[name]) ** 2).sum()
             for name, w in params.items()
         ]
         return 0.5 * torch.stack(parts).sum()

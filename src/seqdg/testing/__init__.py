@@ -14,7 +14,7 @@ from seqdg.base import state_reason
 from seqdg.core import Algorithm, list_layers
 from seqdg.nets import Net
 from seqdg.testing import checks
-from seqdg.testing.case import Case, Rows, Violation, build_nets, find_source_count, format_algorithm
+from seqdg.testing.case import Case, Rows, Violation, build_nets, find_source_count, format_algorithm, stack_episodes
 
 __all__ = ["ContractError", "Rows", "check_algorithm"]
 

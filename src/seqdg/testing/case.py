@@ -241,9 +241,14 @@ class Case:
 def stack_trials(trials: Sequence[tuple[Params, Episode, Tensor]]) -> tuple[Params, Episode, Tensor]:
     """Stack weights, episodes and inputs of several trials: each tensor gets a first axis of trials."""
     params, episodes, inputs = zip(*trials, strict=True)
-    plain = [episode._replace(extras={})._asdict() for episode in episodes]
-    tensors = {name: torch.stack([e[name] for e in plain]) for name in plain[0] if name != "extras"}
-    return tree.stack(params), Episode(**tensors, extras=tree.stack([e.extras for e in episodes])), torch.stack(inputs)
+    return tree.stack(params), stack_episodes(episodes), torch.stack(inputs)
+
+
+def stack_episodes(episodes: Sequence[Episode]) -> Episode:
+    """Stack the episodes of several trials: each tensor gets a first axis of trials."""
+    columns = {name: [getattr(episode, name) for episode in episodes] for name in Episode._fields}
+    extras = tree.stack(columns.pop("extras"))
+    return Episode(**{name: torch.stack(tensors) for name, tensors in columns.items()}, extras=extras)
 
 
 def _make_losses(episode: Episode, i: int) -> Tensor:
