@@ -38,7 +38,7 @@ def test_a_row_says_what_the_file_says(name):
     total, classes = sum(spec.counts.values()), len(spec.classes) or spec.class_count
     if not size.startswith(("as `", "the same")):
         assert f"{total:,}" in size or not spec.counts or set(spec.counts) != set(spec.domains)
-        what = "a number to predict" if spec.is_regression else rf"\b{classes}\b (of the |classes|activities)"
+        what = "a regression target" if spec.is_regression else rf"\b{classes}\b (of the |classes|activities)"
         assert re.search(what, size), size
         assert (
             re.search(rf"\b{len(spec.domains)}\b (domains|places|cars|people|stations|cameras)", size)

@@ -68,7 +68,7 @@ def test_no_labelled_item_of_the_papers_source_is_forgotten(fidelity, shared_dat
 
 
 def test_no_published_record_nests_gradients_on_a_net_with_norms_that_torch_differentiates_wrongly(published_runs):
-    """As the page says: the nets are MLPs without norms and nets whose BatchNorm is frozen."""
+    """As the page says: the networks are MLPs without norms and networks whose BatchNorm is frozen."""
     stuck = Net(nn.Sequential(nn.EmbeddingBag(5, 4), nn.Linear(4, 3)), "none")  # which they refuse that nest gradients
     nesting = set()
     for name in seqdg.list_algorithms():

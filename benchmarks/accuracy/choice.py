@@ -51,7 +51,7 @@ import numpy as np
 SETS = ("office", "pacs", "reviews", "thyroid", "wisdm", "adult", "beijing", "parkinsons", "life")
 TABLES = ("adult", "thyroid", "life")
 ROWS, DOMAINS, SEEDS = 1000, 5, (0, 1, 2)  # rows and domains of a set, at most
-MOST_CLASSES = 20  # that numbers in a column of labels may stand for; more are a number to predict
+MOST_CLASSES = 20  # that numbers in a column of labels may stand for; more are a regression target
 AIR = ("month", "hour", "SO2", "NO2", "CO", "O3", "TEMP", "PRES", "DEWP", "RAIN", "WSPM")
 RULE = "both-near"
 Target = tuple[str, ...]
@@ -65,7 +65,7 @@ class Rows:
     x: Any  # a data frame, or (row, number) with nan for missing values
     y: Any
     domains: Any  # (row,) names
-    is_number: bool = False  # whether y is a number to predict, which may be whole, and no class
+    is_number: bool = False  # whether y is a regression target, which may be whole
 
 
 def list_sets(options: argparse.Namespace) -> dict[str, Callable[[], Rows]]:

@@ -1,4 +1,4 @@
-"""The naive ensemble against nets that are trained and asked one by one."""
+"""The naive ensemble against networks that are trained and asked one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for all algorithms: none is aggregation under another name, and each trains nets of images."""
+"""What holds for all algorithms: none is aggregation under another name, and each trains networks of images."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def moved(params, seed=0):
 
 
 def as_one_net(algorithm, net, params):
-    """What is deployed, or of several nets their mean, by the net's names; flat."""
+    """What is deployed, or of several networks their mean, by the net's names; flat."""
     deployed = algorithm.deploy(params, {})
     found = {**deployed, **branches.average(branches.select_copies(deployed))}
     return torch.cat([found[name].flatten() for name in net.names]), {name: found[name] for name in net.names}

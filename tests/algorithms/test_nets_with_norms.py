@@ -1,4 +1,4 @@
-"""S-MLDG and others that nest gradients, on nets with norms and attention: against both written by hand."""
+"""S-MLDG and others that nest gradients, on networks with norms and attention: against both written by hand."""
 
 from __future__ import annotations
 

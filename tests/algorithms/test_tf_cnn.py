@@ -68,7 +68,7 @@ def test_the_agnostic_slice_alone_is_deployed(net, params):
 
 
 def test_of_full_rank_it_is_one_net_per_domain(net, weights, episode_of, literal_loss):
-    """Any N nets are held, each with its own loss; and the gradient of a slice is that of its own domain alone."""
+    """Any N networks are held, each with its own loss; and the gradient of a slice is that of its own domain alone."""
     episode = episode_of(3)
     params = build("tf-cnn", rank=1.0, branches="all").init(net, weights, 3, torch.Generator().manual_seed(0))
     nets = {name: draw(3, *w.shape, seed=5) for name, w in weights.items()}

@@ -79,7 +79,7 @@ def test_the_table_of_a_run_shows_the_rmse_lower_is_better(run):
 def test_a_criterion_of_classes_is_refused_with_those_of_numbers(run):
     done = seqdg("table", run[0] / "run", "--criterion", "accuracy")
     assert done.returncode == 2
-    assert "where numbers are predicted, of: rmse, mae, r2, pearson" in done.stderr
+    assert "for regression, one of: rmse, mae, r2, pearson" in done.stderr
 
 
 def test_a_report_and_a_packed_run_show_the_same(run, tmp_path):
@@ -129,7 +129,7 @@ def test_an_ensemble_of_seeds_averages_numbers(run):
 def test_algorithms_that_need_classes_are_refused_before_training(run):
     folder, _ = run
     words = ["bench", folder / "rents.toml", "--data", folder, "--out", folder / "other", "--device", "cpu"]
-    for name, sentence in (("ccsa", "CCSA needs classes"), ("logistic", "logistic tells classes apart")):
+    for name, sentence in (("ccsa", "CCSA needs classes"), ("logistic", "logistic is a classifier")):
         done = seqdg(*words, "--algorithms", name)
         assert done.returncode == 2
         assert sentence in done.stderr
@@ -164,11 +164,11 @@ def test_feature_files_hold_numbers_to_predict(tmp_path):
     assert data.is_regression
     np.testing.assert_array_equal(data.y[data.rows("b")].numpy(), arrays["b_y"])
     check = check_dataset(DataSpec.from_table("f", table), tmp_path)
-    assert "2 domains, a number to predict, inputs 3" in check.format()
+    assert "2 domains, a regression target, inputs 3" in check.format()
     arrays["a_y"][3] = np.nan
     np.savez(tmp_path / "f.npz", **arrays)
     problems = check_dataset(DataSpec.from_table("f", table), tmp_path).problems
-    assert "a has no number to predict in 1 row (from 0: 3)" in problems[0]
+    assert "a has no target in 1 row (from 0: 3)" in problems[0]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_feature_files_hold_numbers_to_predict(tmp_path):
         ({"target": "price"}, "There is no target 'price'"),
         ({"target": "number", "classes": ["a", "b"]}, "classes is of classes, and target = 'number' has none"),
         ({"target": "number", "cuts": [1.0]}, "cuts is of classes"),
-        ({"target": "number", "format": "images"}, "numbers are predicted from tables and features"),
+        ({"target": "number", "format": "images"}, "regression works on tables and features"),
     ],
 )
 def test_what_a_number_has_not_is_refused(more, sentence):

@@ -207,7 +207,7 @@ def test_bad_input_is_a_sentence(run):
         ({"kind": "stew"}, "There is no kind of soup 'stew'"),
         ({"kind": "uniform", "algorithms": ["mldg"]}, "This run has no algorithm 'mldg'"),
         ({"kind": "greedy", "criterion": "taste"}, "There is no criterion 'taste'"),
-        ({"kind": "ensemble", "size": 1}, "An ensemble of 1 is none: give --members 2 or more"),
+        ({"kind": "ensemble", "size": 1}, "An ensemble of 1 is not one: give --members 2 or more"),
     ):
         with pytest.raises(UsageError, match=sentence):
             mix(run, **choice)

@@ -126,7 +126,7 @@ def test_a_picture_that_cannot_be_read_is_named_without_the_decoders_addresses(m
                 Image.fromarray(np.full((8, 8, 3), 9 * i, np.uint8)).save(folder / domain / label / f"{i}.png")
     done = seqdg("fit", folder, "--net", "mlp", *QUICK, "--out", tmp_path / "m")
     assert done.returncode == 0, done.stderr
-    assert "--label is of a table" in refused("fit", folder, "--label", "x", "--out", tmp_path / "other")
+    assert "--label is for tables" in refused("fit", folder, "--label", "x", "--out", tmp_path / "other")
     (folder / "a/x/0.png").write_text("no picture")
     said = refused("predict", tmp_path / "m", folder, "--out", tmp_path / "p.csv")
     assert "'a/x/0.png' cannot be decoded as an image (cannot identify image file)." in said

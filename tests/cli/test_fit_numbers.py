@@ -1,4 +1,4 @@
-"""`seqdg fit` and `predict` where a number is predicted."""
+"""`seqdg fit` and `predict` for regression."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def model(tmp_path_factory) -> tuple[Path, Done]:
 
 def test_a_target_with_fractions_is_a_number_and_that_is_said(model):
     folder, done = model
-    assert "note: 'rent' holds numbers with fractions, so the number is predicted; --task class" in done.stderr
+    assert "note: 'rent' holds numbers with fractions, so this is regression; --task class" in done.stderr
     shown = seqdg("show", folder)
     assert "It predicts 'rent' from" in shown.stdout
     assert json.loads(seqdg("show", folder, "--json").stdout)["classes"]["values"] == []
@@ -68,7 +68,7 @@ def test_rows_without_a_number_are_predicted_and_left_out_of_the_error(model, tm
     done = seqdg("predict", model[0], tmp_path / "new.csv", "--out", tmp_path / "p.csv")
     assert done.returncode == 0, done.stderr
     assert "On 28 rows with a number" in done.stdout
-    assert "note: 1 row has text where a number is predicted (cheap)" in done.stderr
+    assert "note: 1 row has text in place of a target (cheap)" in done.stderr
     assert len(pd.read_csv(tmp_path / "p.csv")) == 30
 
 
@@ -105,8 +105,8 @@ def test_few_numbers_are_classes_unless_they_are_called_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--class-weight", "balanced"], "--class-weight weighs classes, and a number is predicted"),
-        (["--criterion", "accuracy"], "accuracy judges classes, and here numbers are predicted"),
+        (["--class-weight", "balanced"], "--class-weight weighs classes, and this is regression"),
+        (["--criterion", "accuracy"], "accuracy is for classification, and this is regression"),
         (["--loss", "hinge"], "There is no loss 'hinge'"),
         (["--label", "floor", "--loss", "huber"], "--loss huber is a loss of numbers"),
         (["--task", "sum"], "There is no task 'sum'. Choose from: class, number"),
@@ -131,7 +131,7 @@ def test_a_number_that_is_missing_or_a_word_is_refused(tmp_path):
 def test_regression_and_classification_are_the_tasks_too(tmp_path):
     make_flats().assign(rent=range(len(make_flats()))).to_csv(tmp_path / "t.csv", index=False)
     words = ["check", tmp_path / "t.csv", "--label", "rent", "--domain", "town", "--task"]
-    assert "a number to predict, from 0" in seqdg(*words, "regression").stdout
+    assert "a regression target, from 0" in seqdg(*words, "regression").stdout
     assert "say --task number" not in seqdg(*words, "classification").stderr
     assert "There is no task 'regresion'. Choose from: class, number." in seqdg(*words, "regresion").stderr
 
@@ -140,5 +140,5 @@ def test_a_table_is_checked_with_where_its_numbers_lie(tmp_path):
     make_flats().to_csv(tmp_path / "t.csv", index=False)
     done = seqdg("check", tmp_path / "t.csv", "--label", "rent", "--domain", "town")
     assert done.returncode == 0, done.stderr
-    assert "a number to predict, from" in done.stdout
+    assert "a regression target, from" in done.stdout
     assert "Jena: " in done.stdout

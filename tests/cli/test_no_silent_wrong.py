@@ -181,7 +181,7 @@ def test_ages_are_no_labels(tmp_path):
     frame = make_patients(120)
     said = refused(fit(frame, tmp_path, label="age"))
     assert f"Column 'age' has {frame['age'].nunique()} different whole numbers in 120 rows" in said
-    assert "--task number to predict the number, or --task class" in said
+    assert "--task number for regression, or --task class" in said
     assert frame["age"].nunique() > 20
 
 
@@ -319,7 +319,7 @@ def test_check_shows_what_is_read_of_a_table(tmp_path):
     lacking = write(tmp_path / "u.csv", "age,site,ill\n50,,yes\n3,a,no\n61,b,no\n")
     said = refused(seqdg("check", lacking, "--label", "ill", "--domain", "site"))
     assert "There is no domain for 1 row (line 2)" in said
-    assert "--label is of a table" in refused(seqdg("check", "agg", "--label", "ill"))
+    assert "--label is for tables" in refused(seqdg("check", "agg", "--label", "ill"))
 
 
 def test_how_much_there_is_to_train_is_said_before_it_begins(tmp_path):

@@ -126,4 +126,4 @@ def test_the_command_corrects_a_table_and_refuses_numbers(fitted):
     DomainRegressor("ridge").fit(new, new[:, 0] + 0.5, domains=np.arange(500) % 3).save(path / "numbers")
     refused = seqdg("predict", path / "numbers", path / "new.csv", "--out", path / "n.csv", "--label-shift")
     assert refused.returncode == 2
-    assert "corrected in probabilities of classes, and this model predicts numbers" in refused.stderr
+    assert "corrected in class probabilities, and this is a regression model" in refused.stderr

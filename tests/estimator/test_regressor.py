@@ -97,10 +97,10 @@ def test_a_net_of_ones_own_gives_one_number_per_row(pressures, tmp_path):
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
-        ({"criterion": "accuracy"}, "accuracy judges classes, and here numbers are predicted: choose one of rmse, mae"),
+        ({"criterion": "accuracy"}, "accuracy is for classification, and this is regression: choose one of rmse, mae"),
         ({"loss": "hinge"}, "There is no loss 'hinge'"),
-        ({"algorithm": "rsc"}, "RSC needs classes, and here numbers are predicted"),
-        ({"algorithm": "logistic"}, "logistic tells classes apart"),
+        ({"algorithm": "rsc"}, "RSC needs classes, and this is regression"),
+        ({"algorithm": "logistic"}, "logistic is a classifier"),
     ],
 )
 def test_what_is_of_classes_is_refused_before_training(pressures, parameters, sentence):

@@ -1,4 +1,4 @@
-"""Gradients of small nets of random structure, with kernels and without; on a CPU, in Triton's interpreter."""
+"""Gradients of small networks of random structure, with kernels and without; on a CPU, in Triton's interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nets: their names, shapes and counts, what they compute, and that they are pure functions."""
+"""The networks: their names, shapes and counts, what they compute, and that they are pure functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers to predict: losses, metrics, targets on one scale, and every algorithm."""
+"""Regression: losses, metrics, targets on one scale, and every algorithm."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_every_algorithm_trains_on_numbers_or_says_that_it_needs_classes(name):
     trials = [make_trial(task, name, d) for d in ("a", "b")]
     learner = find_learner(name)
     if name.split("+")[0] in NEED_CLASSES:
-        with pytest.raises(UsageError, match="needs classes, and here numbers are predicted: choose another"):
+        with pytest.raises(UsageError, match="needs classes, and this is regression: choose another"):
             learner.check(trials[0], task, make_net(task))
         return
     learner.check(trials[0], task, make_net(task))
@@ -301,8 +301,8 @@ def test_a_learner_of_arrays_gets_numbers_and_returns_numbers(request):
     said = predict(dataset.x[dataset.rows("d")].numpy())
     assert record.history[0].held_out["r2"][0] == pytest.approx(r2_score(dataset.y[dataset.rows("d")], said))
     classes = make_task(replace(dataset, classes=("low", "high"), y=(dataset.y > 500).long()))
-    with pytest.raises(UsageError, match="least-squares predicts numbers, and numbers has classes to tell apart"):
+    with pytest.raises(UsageError, match="least-squares is a regressor, and numbers is a classification task"):
         learner.check(classes.make_trial("least-squares", {}, PROTOCOL, ("d",), 0), classes, make_net(task))
     dica = find_learner("dica")
-    with pytest.raises(UsageError, match="dica tells classes apart, and numbers has numbers to predict"):
+    with pytest.raises(UsageError, match="dica is a classifier, and numbers is a regression task"):
         dica.check(task.make_trial("dica", {}, PROTOCOL, ("d",), 0), task, make_net(task))

@@ -104,8 +104,8 @@ def choose_points(net: Net, which: str, kind: str) -> tuple[str, ...]:
     names = net.points if which == "all" else tuple(name.strip() for name in which.split(",") if name.strip())
     if not names:
         raise UsageError(
-            f"{kind} acts between the layers of a net, but this one has no points there: take one of seqdg's nets or "
-            "of timm's, or put a seqdg.nets.Point where it should act."
+            f"{kind} acts between the layers of a network, but this one has no points there: take one of seqdg's "
+            "networks or of timm's, or put a seqdg.nets.Point where it should act."
         )
     net.with_points(dict.fromkeys(names, pass_on))  # raises where the net lacks one
     return names

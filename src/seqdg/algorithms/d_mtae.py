@@ -34,12 +34,12 @@ class DMTAE(Algorithm):
 
     All rows of the class in the step take part as x'. A row without a partner in a domain restores nothing there. The
     squared error is a mean over the numbers of an input. The net's own layers encode, and its head is the classifier.
-    The decoder has no nonlinearity, as inputs need not lie between 0 and 1. Of nets that begin with a convolution only
-    the image averaged over 8 x 8 equal fields is restored. The lengths of both stages and all defaults are ours. As
-    published, the code is fixed; on the rotated digits, after 300 steps of the first stage, a fixed code reaches 67 to
-    75 % on the sources' validation rows at weight 50 and 34 % at weight 0.3, a tuned one 87 to 88 %. The weight is the
-    best of 0.1, 0.3, 1, 3 and 10 on these rows (15, 45 and 75 degrees held out, two seeds; 87.7, 88.2, 87.6, 87.1 and
-    86.8 %, where AGG has 88.0 %): a first stage that moves the weights little leaves the second the most to do.
+    The decoder has no nonlinearity, as inputs need not lie between 0 and 1. Of networks that begin with a convolution
+    only the image averaged over 8 x 8 equal fields is restored. The lengths of both stages and all defaults are ours.
+    As published, the code is fixed; on the rotated digits, after 300 steps of the first stage, a fixed code reaches 67
+    to 75 % on the sources' validation rows at weight 50 and 34 % at weight 0.3, a tuned one 87 to 88 %. The weight is
+    the best of 0.1, 0.3, 1, 3 and 10 on these rows (15, 45 and 75 degrees held out, two seeds; 87.7, 88.2, 87.6, 87.1
+    and 86.8 %, where AGG has 88.0 %): a first stage that moves the weights little leaves the second the most to do.
 
     corruption: chance of a number to be set to 0.
     weight: of the squared error, which sets the pace of the first stage.

@@ -39,8 +39,8 @@ class DSN(Algorithm):
     as in the authors' code (tensorflow/models, domain_separation), where a mean over the entries of S' P stands in
     place of the division by batch^2. The weights are those of a public re-implementation (github.com/fungtion/DSN), not
     known to be the paper's. The similarity acts from the start. Private encoders and decoder are small, with one
-    hidden layer; of nets that begin with a convolution they see and restore only the image averaged over 8 x 8 equal
-    fields.
+    hidden layer; of networks that begin with a convolution they see and restore only the image averaged over 8 x 8
+    equal fields.
 
     alpha: weight of the reconstruction.
     beta: weight of the difference.

@@ -24,7 +24,7 @@ class Ensemble(Algorithm):
         L(w_1, ..., w_N) = sum over i of l(D_i, w_i),   p(y | x) = 1/N * sum over i of p(y | x, w_i)
 
     Nothing is learned across domains, so it falls far behind aggregation where domains differ (in the paper's check
-    too): Undo-Bias gains by more than having several nets. It has no settings.
+    too): Undo-Bias gains by more than having several networks. It has no settings.
     """
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
@@ -41,7 +41,7 @@ class Ensemble(Algorithm):
         return tree.with_prefix(each, branches.PREFIX)
 
     def predict(self, net: Net, deployed: Params, x: Tensor) -> Tensor:
-        """Log-probabilities: logits whose softmax is the average of the nets'. Of numbers, their mean."""
+        """Log-probabilities: logits whose softmax is the average of the networks'. Of numbers, their mean."""
         each = vmap(lambda weights: net(weights, x))(branches.select_copies(deployed))
         if net.is_regression:
             return each.mean(0)

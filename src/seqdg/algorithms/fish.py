@@ -28,7 +28,7 @@ class Fish(Algorithm):
     w + gamma * (w_{N+1} - w), and gamma is the paper's epsilon, DomainBed's meta_lr (0.5). With plain inner steps it is
     `ffo-s-mldg`.
 
-    alpha: length of an inner step. DomainBed's is 1e-3 for small images and 5e-5 for pretrained nets.
+    alpha: length of an inner step. DomainBed's is 1e-3 for small images and 5e-5 for pretrained networks.
     """
 
     alpha: Number = setting(1e-3, above=0.0, search=Range(1e-5, 1e-2))

@@ -20,7 +20,7 @@ from seqdg.nets import Net
 @register("fusion")
 @dataclass(frozen=True)
 class Fusion(Algorithm):
-    """Best sources forward: source-specific nets (Mancini, Rota Bulò, Caputo and Ricci, ICIP 2018).
+    """Best sources forward: source-specific networks (Mancini, Rota Bulò, Caputo and Ricci, ICIP 2018).
 
     On shared features z, every source domain has a head h_i, and a linear branch c tells the domains apart. A row's
     prediction is that of all heads, weighted by the domains' probabilities q = softmax(c(z)), at inference too:

@@ -48,8 +48,8 @@ class MMDAAE(Algorithm):
     hidden layer on the code, ours has none.
 
     P and G have one hidden layer. The squared error is a mean over the numbers of an input, as it enters the net. Of
-    nets that begin with a convolution, P restores only the image averaged over 8 x 8 equal fields: a decoder of whole
-    photographs would be larger than the net. There this is MMD-AAE with a coarse decoder, and not the published
+    networks that begin with a convolution, P restores only the image averaged over 8 x 8 equal fields: a decoder of
+    whole photographs would be larger than the net. There this is MMD-AAE with a coarse decoder, and not the published
     experiment, which has features as inputs.
 
     reconstruction: weight of the mean squared error of restored inputs.

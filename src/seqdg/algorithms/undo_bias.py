@@ -1,4 +1,4 @@
-"""Undo-Bias for deep nets. `Sequential` of it is S-Undo-Bias."""
+"""Undo-Bias for deep networks. `Sequential` of it is S-Undo-Bias."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EPSILON = 1e-6  # the norm is sqrt(s + EPSILON^2), so that equal copies (the sta
 @register("undo-bias")
 @dataclass(frozen=True)
 class UndoBias(Chainable):
-    """Undo-Bias (Khosla et al., ECCV 2012) for deep nets, as Li et al. (2020, appendix B) restate it.
+    """Undo-Bias (Khosla et al., ECCV 2012) for deep networks, as Li et al. (2020, appendix B) restate it.
 
     Every source domain has its own copy w_i of the chosen weights, drawn to the mean of all copies, which is deployed:
 
@@ -40,7 +40,7 @@ class UndoBias(Chainable):
 
     The paper says that S-Undo-Bias saves computation over Undo-Bias. Here it does not: all N distances of Undo-Bias are
     to one mean, S-Undo-Bias has a mean for each position. With branches in the head both take the same time within
-    errors, and in stacks of small nets on a GPU with branches of the whole net too.
+    errors, and in stacks of small networks on a GPU with branches of the whole net too.
 
     lam: how strongly copies are drawn together.
     squared: the squared norm in place of the norm.

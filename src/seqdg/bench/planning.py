@@ -135,7 +135,7 @@ def check_trials(task: Task, trials: Sequence[Trial], net: Net | None, device: s
 
 
 def count_together(parameters: int, dataset: Dataset, device: str, most: int = MOST) -> int:
-    """Say how many trials a stack holds: images train alone, small nets together."""
+    """Say how many trials a stack holds: images train alone, small networks together."""
     if dataset.is_image:
         return 1
     if device == "cpu":  # enough for the gain of stacking, and so few that several workers have some each

@@ -216,8 +216,8 @@ def check_code(store: Store, directory: Path, trials: Sequence[Trial]) -> None:
 
 
 def _check_net_code(store: Store, directory: Path, trials: Sequence[Trial]) -> dict[str, str]:
-    """Return the code of the user's own nets that are to be trained, and refuse one that has changed as `check_code`
-    does."""
+    """Return the code of the user's own networks that are to be trained, and refuse one that has changed, as
+    `check_code` does."""
     noted, codes = read_noted(store), {shorten_net(t.net.name): t.code for t in trials if t.code}
     for name, code in codes.items():
         if noted.get(name, code) != code and store.finished():
@@ -289,7 +289,8 @@ def rebuild_trial(
     if is_own_net(net_name):
         if shorten_net(net) != net_name:
             raise UsageError(
-                f"{net_name} is not one of seqdg's nets. Say where it is: --net FILE.py:{net_name.rpartition(':')[2]}."
+                f"{net_name} is not one of seqdg's networks. Say where it is: "
+                f"--net FILE.py:{net_name.rpartition(':')[2]}."
             )
         net_name = net
     trial = Trial.from_description(about, algorithm, len(dataset.domains) - 1, weights, net_name)

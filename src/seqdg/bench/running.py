@@ -328,8 +328,8 @@ class _Runner:
         for trial in trials:
             if not isinstance(find_learner(trial.algorithm), StackLearner):
                 raise UsageError(
-                    f"--sampler optuna searches algorithms that train a net, and {trial.short_name} is none: search it "
-                    "in a run of its own, without --sampler."
+                    f"--sampler optuna searches algorithms that train a network, and {trial.short_name} does not: "
+                    "search it in a run of its own, without --sampler."
                 )
         settings = [s for s in self.request.settings if not s.startswith(NET_SETTING)]
         fixed = split_settings(settings, list(dict.fromkeys(trial.algorithm for trial in trials)))

@@ -109,7 +109,7 @@ def list_mixtures(
     if criterion not in CRITERIA:
         raise unknown("criterion", criterion, CRITERIA)
     if size < 0 or size == 1:
-        raise UsageError(f"An ensemble of {size} is none: give --members 2 or more, or 0 for all seeds.")
+        raise UsageError(f"An ensemble of {size} is not one: give --members 2 or more, or 0 for all seeds.")
     finished = [r for r in records if r.status == DONE and r.is_tabled and not r.members]
     known = list(dict.fromkeys(r.algorithm for r in finished))
     for name in algorithms or ():

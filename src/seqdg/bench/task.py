@@ -437,9 +437,7 @@ class Task:
         """Make the loss of numbers; None where there are classes. A UsageError says where another is asked for."""
         if self.dataset().is_regression:
             if self.class_weight is not None:
-                raise UsageError(
-                    f"{self.name} has numbers to predict, and no classes to weigh: leave class_weight out."
-                )
+                raise UsageError(f"{self.name} is a regression task, without classes to weigh: leave class_weight out.")
             return find_number_loss(trial.protocol.loss)
         if trial.protocol.loss != AUTO:
             raise UsageError(
@@ -495,7 +493,7 @@ def draw_examples(task: Task, most: int = 64) -> tuple[Net, list[tuple[Tensor, T
     number of classes."""
     dataset, generator = task.dataset(), torch.Generator().manual_seed(0)
     if dataset.is_regression:
-        raise UsageError(f"{dataset.name} has numbers to predict, and the contract is checked with classes.")
+        raise UsageError(f"{dataset.name} is a regression task, and the contract is checked with classes.")
     held_out = (dataset.domains[-1],)
     trial = task.make_trial("agg", {}, task.protocol, held_out, 0)
     built = task.find_net(trial)
@@ -562,7 +560,7 @@ def weigh_rows(dataset: Dataset) -> Tensor | None:
 
 
 def find_target_scale(dataset: Dataset, sources: Sequence[tuple[str, ...]]) -> TargetScale | None:
-    """Say where the numbers to predict lie in the sources of each trial; None where there are classes."""
+    """Say where the targets lie in the sources of each trial; None where there are classes."""
     if not dataset.is_regression:
         return None
 

@@ -91,7 +91,7 @@ def fit(
         Hold out pairs of domains, so that --choose is judged on domains that it has not seen.  [default: up to 6
         domains]
     loss : squared|absolute|huber
-        The loss, where a number is predicted.
+        The loss, for regression.
     criterion : CRITERION
         The metric by which steps, settings and the algorithm are chosen. Default: accuracy; of numbers, rmse.
     trials
@@ -198,7 +198,7 @@ def _make_template(
         parameters["criterion"] = criterion
     if rows.is_regression:
         if class_weight is not None:
-            raise base.UsageError("--class-weight weighs classes, and a number is predicted: leave it out.")
+            raise base.UsageError("--class-weight weighs classes, and this is regression: leave it out.")
         return estimator.DomainRegressor(loss=loss, **parameters)
     if loss != "squared":
         raise base.UsageError(f"--loss {loss} is a loss of numbers, and classes are predicted: leave it out.")
@@ -421,7 +421,7 @@ def features(
         How many it reads at once.
     """
     if out.suffix != ".safetensors":
-        raise base.UsageError(f"Features are kept in a .safetensors file, and {out.name} is none by its name.")
+        raise base.UsageError(f"Features are kept in a .safetensors file: end {out.name} in it.")
     base.check_output(out, force)
     path = Path(file)
     if path.exists() and path.suffix != ".toml":

@@ -83,7 +83,7 @@ trust : A,B
 force
     Replace what lies at --out already.
 criterion : CRITERION
-    Which metric to show. Default: accuracy; where numbers are predicted, rmse.
+    Which metric to show. Default: accuracy; for regression, rmse.
 """
 
 from __future__ import annotations
@@ -191,8 +191,8 @@ class TableOptions:
     ignore : A,B
         Columns to leave out.
     task : class|number
-        What the column of labels holds: classes, or numbers to predict. Default: decided by the column, where it is
-        clear.
+        What the column of labels holds: classes, or numbers for regression. Default: decided by the column, where it
+        is clear.
     """
 
     label: str | None = None
@@ -211,7 +211,7 @@ class TableOptions:
         for field in fields(self):
             if getattr(self, field.name) != field.default:
                 option = f"--{field.name.replace('_', '-')}"
-                raise base.UsageError(f"{option} is of a table, and {name} is none: leave it out.")
+                raise base.UsageError(f"{option} is for tables, and {name} is not one: leave it out.")
 
     def parse(self) -> dict[str, Any]:
         """Return the arguments by which the data package reads rows."""

@@ -53,7 +53,7 @@ def table(
         oracle-split, as in `seqdg bench`. Of several data sets, one for all or one for each run, with commas.
     criterion : NAME
         Which metric to show, such as accuracy, macro_f1 or log_loss. Of several data sets, one for all or one for each
-        run, with commas. Default: accuracy; where numbers are predicted, rmse.
+        run, with commas. Default: accuracy; for regression, rmse.
     form : text|markdown|latex|csv|json
         Format of the table.
     against : paper|domainbed
@@ -357,7 +357,7 @@ def _format_dataset(entry: Entry) -> str:
     lines = [
         f"{entry['name']}: {entry['format']}",
         f"  {len(entry['domains'])} domains: {domains}" if domains else "  domains: as the data name them",
-        f"  {entry['class_count']} classes{classes}" if entry["class_count"] else "  a number to predict",
+        f"  {entry['class_count']} classes{classes}" if entry["class_count"] else "  regression",
         *([f"  below --data DIR: {', or '.join(entry['path'])}"] if entry["path"] else []),
         f"  from: {entry['get']}",
     ]

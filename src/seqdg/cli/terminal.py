@@ -114,10 +114,10 @@ class Announcement:
 
 
 def note_task(rows: datasets.LabeledRows, task: str | None, label: str) -> None:
-    """Say that a number is predicted, where the user did not ask for it."""
+    """Say that this is regression, where the user did not ask for it."""
     if rows.is_regression and task is None:
         say(
-            f"note: '{label}' holds numbers with fractions, so the number is predicted; --task class predicts classes "
+            f"note: '{label}' holds numbers with fractions, so this is regression; --task class predicts classes "
             "instead."
         )
 

@@ -78,8 +78,7 @@ class Algorithm(Settings):
         """
         if net.is_regression and (self.hard_labels or self.needs_classes):
             raise UsageError(
-                f"{type(self).__name__} needs classes, and here numbers are predicted: choose another algorithm, such "
-                "as agg."
+                f"{type(self).__name__} needs classes, and this is regression: choose another algorithm, such as agg."
             )
         if sources < self.needs:
             raise UsageError(

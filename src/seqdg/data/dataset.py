@@ -67,7 +67,7 @@ class Dataset:
 
     @property
     def is_regression(self) -> bool:
-        """True where numbers are predicted, not classes."""
+        """True for regression."""
         return not self.classes
 
     @property
@@ -251,7 +251,7 @@ class DataSpec:
 
     @property
     def is_regression(self) -> bool:
-        """True where numbers are predicted, not classes."""
+        """True for regression."""
         return self.target == "number"
 
     def _check_numbers(self) -> None:
@@ -259,7 +259,7 @@ class DataSpec:
             if getattr(self, key):
                 raise UsageError(f"{self.name}: {key} is of classes, and target = 'number' has none. Leave one out.")
         if self.format in ("images", "list", "shards"):
-            raise UsageError(f"{self.name}: numbers are predicted from tables and features, and not from pictures yet.")
+            raise UsageError(f"{self.name}: regression works on tables and features, not on images yet.")
 
     @classmethod
     def from_table(cls, name: str, table: Mapping[str, Any]) -> DataSpec:

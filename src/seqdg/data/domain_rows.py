@@ -276,7 +276,7 @@ def _set_labels(contents: Contents, spec: DataSpec, y: NDArray[Any]) -> NDArray[
 
 
 def _set_numbers(contents: Contents, spec: DataSpec, y: NDArray[Any]) -> NDArray[np.bool_]:
-    """Set the numbers to predict, and return which rows are kept: those without one are left out if asked."""
+    """Set the targets, and return which rows are kept: those without one are left out if asked."""
     contents.classes, contents.y = (), np.zeros(len(y))
     if y.dtype.kind not in "iufb":
         contents.problems.append(Problem("The labels are text, and target = 'number' wants numbers."))
@@ -293,8 +293,7 @@ def _set_numbers(contents: Contents, spec: DataSpec, y: NDArray[Any]) -> NDArray
             indices = list_some(np.flatnonzero(~there))
             contents.problems.append(
                 Problem(
-                    f"{domain} has no number to predict in {lacking} (from 0: {indices}): fill it in, or leave these "
-                    "rows out."
+                    f"{domain} has no target in {lacking} (from 0: {indices}): fill it in, or leave these rows out."
                 )
             )
     return np.asarray(known | (not spec.drop_other_labels))
@@ -370,7 +369,7 @@ class DataCheck:
     def format(self) -> str:
         x, domains, classes = self.contents.x, self.contents.domains, self.contents.classes
         inputs = "unknown" if x is None else " x ".join(map(str, x.shape[1:]))
-        what = "a number to predict" if self.spec.is_regression else f"{len(classes)} classes"
+        what = "a regression target" if self.spec.is_regression else f"{len(classes)} classes"
         lines = [f"{self.spec.name}: {len(domains)} domains, {what}, inputs {inputs}"]
         if classes:
             lines.append(f"classes: {', '.join(classes)}")

@@ -133,7 +133,7 @@ class LabeledRows(NamedTuple):
 
     @property
     def is_regression(self) -> bool:
-        """True where y holds numbers to predict, not labels."""
+        """True where y holds targets, not labels."""
         return self.y.dtype.kind == "f"
 
 
@@ -324,7 +324,7 @@ def _count_rows(rows: LabeledRows) -> list[str]:
     many = count_things(len(classes), "class").replace("classs", "classes")
     lines = [f"{many}: {list_some(classes)}"]
     if rows.is_regression:
-        lines = [f"a number to predict, from {rows.y.min():.4g} to {rows.y.max():.4g}, mean {rows.y.mean():.4g}"]
+        lines = [f"a regression target, from {rows.y.min():.4g} to {rows.y.max():.4g}, mean {rows.y.mean():.4g}"]
     for name in sorted(set(rows.domains.tolist()), key=rank_word):
         y = rows.y[rows.domains == name]
         more = ", ".join(f"{c} {int((y == c).sum())}" for c in classes) if len(classes) <= FEW else ""
@@ -334,7 +334,7 @@ def _count_rows(rows: LabeledRows) -> list[str]:
 
 
 def choose_task(name: str, column: Column) -> str:
-    """Tell whether labels name classes or are numbers to predict; raise a UsageError where both may be meant.
+    """Tell whether labels name classes or are numeric targets; raise a UsageError where both may be meant.
 
     Words, and up to 20 different numbers, are classes. More, with fractions, are numbers. Whole ones, such as ages, may
     be either.
@@ -351,8 +351,8 @@ def choose_task(name: str, column: Column) -> str:
     else:
         other = "--task class if each names a class"
     raise UsageError(
-        f"Column '{name}' has {len(known)} different whole numbers in {len(column)} rows: say --task number to predict "
-        f"the number, or {other}."
+        f"Column '{name}' has {len(known)} different whole numbers in {len(column)} rows: say --task number for "
+        f"regression, or {other}."
     )
 
 

@@ -186,7 +186,7 @@ class ZipContainer:
         name = "/".join(parts)
         if not parts or ".." in parts or "" in parts[:-1] or parts[0][1:2] == ":":  # .., /root, C:
             self.problems.append(
-                Problem(f"{self.location}: the path '{info.filename}' climbs out of the zip, or is none.")
+                Problem(f"{self.location}: the path '{info.filename}' climbs out of the zip, or is not a path.")
             )
             return
         if is_junk(parts):

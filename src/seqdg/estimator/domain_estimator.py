@@ -90,7 +90,7 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         X : data frame, matrix or array of shape (row, ...)
             The inputs.
         y : array of shape (row,)
-            The labels, or the numbers to predict.
+            The labels, or the regression targets.
         domains : array of shape (row,) or str, optional
             The name or number of each row's domain, or the column of the data frame X that holds it. By default all
             rows are of one domain.
@@ -480,7 +480,7 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
 
 @dataclass(eq=False, repr=False)
 class DomainRegressor(RegressorMixin, DomainEstimator):  # type: ignore[misc]
-    """Predict a number for the rows of a domain that was not seen, after training on several that were.
+    """Predict a number for rows of an unseen domain, after training on several others.
 
     Training scales y to mean 0 and standard deviation 1; predictions are in the units of y.
 

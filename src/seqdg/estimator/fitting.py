@@ -277,7 +277,7 @@ def _collect_facts(dataset: Dataset, recipe: Recipe, step: int, chosen: Evaluati
 
 @contextmanager
 def _set_threads(many: bool) -> Iterator[None]:
-    """Use one thread for the small nets of tables, which more would only slow down; sums then run in one order."""
+    """Use one thread for the small networks of tables, which more would only slow down; sums then run in one order."""
     before = torch.get_num_threads()
     torch.set_num_threads(before if many else 1)
     try:

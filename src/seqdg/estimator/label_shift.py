@@ -45,9 +45,9 @@ def correct_label_shift(p: Floats, priors: Floats) -> tuple[Floats, Floats]:
 
 
 def check_label_shift(priors: Sequence[float] | None, rows: int) -> None:
-    """Raise a UsageError where probabilities cannot be corrected. priors: of the model; None: it predicts numbers."""
+    """Raise a UsageError where probabilities cannot be corrected. priors: of the model; None for regression."""
     if priors is None:
-        raise UsageError("Label shift is corrected in probabilities of classes, and this model predicts numbers.")
+        raise UsageError("Label shift is corrected in class probabilities, and this is a regression model.")
     if rows < FEWEST:
         raise UsageError(
             f"Label shift is estimated from the rows of the new domain together: give at least {FEWEST} at once, "

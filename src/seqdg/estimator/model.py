@@ -66,13 +66,13 @@ class Model(ABC):
 
     input: Input
     name: str  # of the algorithm
-    classes: NDArray[Any]  # none where numbers are predicted
+    classes: NDArray[Any]  # none for regression
     facts: dict[str, Any] = field(default_factory=dict)  # on the card: how it was made
     device: str = "cpu"
 
     @property
     def is_regression(self) -> bool:
-        """True where the model predicts numbers, not classes."""
+        """True for regression."""
         return not len(self.classes)
 
     @property

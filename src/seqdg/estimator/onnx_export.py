@@ -45,7 +45,7 @@ Feed = dict[str, NDArray[Any]]
 
 
 class _ModelGraph(nn.Module):
-    """A net with its weights: from the net's inputs to logits and probabilities, or to predicted numbers (row,)."""
+    """A net with its weights: from the net's inputs to logits and probabilities, or to predictions (row,)."""
 
     target: Tensor  # mean and deviation
 

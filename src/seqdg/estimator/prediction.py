@@ -47,7 +47,7 @@ from seqdg.estimator.model_inputs import ImageInput, TableInput, make_missing_er
 from seqdg.training import measure_rows
 
 Columns = dict[str, NDArray[Any]]
-PREDICTION = "prediction"  # the column of predicted numbers
+PREDICTION = "prediction"  # the column of predictions
 IMAGES = 64  # that are decoded at once
 
 
@@ -123,7 +123,7 @@ class Tally:
         rows, labels = self.unknown.total(), list_some(self.unknown)
         have = "1 row has" if rows == 1 else f"{rows} rows have"
         if rows and model.is_regression:
-            self.note(f"{have} text where a number is predicted ({labels}): left out of the error.")
+            self.note(f"{have} text in place of a target ({labels}): left out of the error.")
         elif rows and (self.labelled or reads_table):  # else folders do not name classes
             left = "they are left out of the accuracy" if self.labelled else "no accuracy can be told"
             knows = f"The model knows: {list_some(model.classes.tolist())}."
@@ -181,7 +181,7 @@ def predict_file(
         parts, naming = _read_table(model, table, tally, on_progress, ids, na), table.naming_lines()
     elif ids or na or encoding:
         option = "id" if ids else "na" if na else "encoding"
-        raise UsageError(f"--{option} is of a table, and {data} is none: leave it out.")
+        raise UsageError(f"--{option} is for tables, and {data} is not one: leave it out.")
     else:
         parts, naming = _read_images(model, data, tally, on_progress), nullcontext()
     with naming, open_writer(out) as write:
@@ -221,7 +221,7 @@ def _read_table(
     if label in table.names:
         tally.weight = _choose_weight(model, table, tally)
     labels = [label] if label else []
-    has_numbers = model.classes.dtype.kind in "iuf"  # an empty array, of floats, if the model predicts numbers
+    has_numbers = model.classes.dtype.kind in "iuf"  # an empty array, of floats, for regression
     numeric = [*read.numeric, *(labels if has_numbers and not model.is_regression else []), tally.weight]
     for frame in table.read_batches([*wanted, *labels, tally.weight], numeric, on_progress, kept):
         truth = to_words(frame.columns[frame.names.index(label)]) if label in frame.names else None

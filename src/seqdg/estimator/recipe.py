@@ -66,7 +66,7 @@ CENTERED = Normalization(
     (0.5,), (0.25,)
 )  # of images for an mlp, which learns slowly from inputs that are never negative
 WIDTHS = ((0, (32,)), (10_000, (128, 64)), (100_000, (256, 128)))  # widths from so many rows on
-WIDTHS_FOR_NUMBERS = ((0, (32,)), (2_000, (64, 32)), *WIDTHS[1:])  # likewise, where numbers are predicted
+WIDTHS_FOR_NUMBERS = ((0, (32,)), (2_000, (64, 32)), *WIDTHS[1:])  # likewise, for regression
 FEWEST, MOST = 500, 5000  # steps
 PASSES = 3  # how often the steps meet every row
 NETS = 4  # that predict together where they are small, as a table's are; otherwise one does
@@ -120,18 +120,17 @@ class Recipe:
     augment: str
     device: str
     seed: int
-    is_regression: bool = False  # it predicts numbers, and no classes
+    is_regression: bool = False  # numbers instead of classes
     auto: frozenset[str] = frozenset()  # what is left to the data, and not known yet
 
     def __post_init__(self) -> None:
         if self.criterion not in CRITERIA:
             raise unknown("criterion", str(self.criterion), CRITERIA)
         if CRITERIA[self.criterion].is_of_numbers != self.is_regression:
-            what = ("classes", "numbers") if self.is_regression else ("numbers", "classes")
+            here, there = ("regression", "classification")[:: 1 if self.is_regression else -1]
             fitting = [name for name, unit in CRITERIA.items() if unit.is_of_numbers == self.is_regression]
             raise UsageError(
-                f"{self.criterion} judges {what[0]}, and here {what[1]} are predicted: choose one of "
-                f"{', '.join(fitting)}."
+                f"{self.criterion} is for {there}, and this is {here}: choose one of {', '.join(fitting)}."
             )
         if not 0 <= self.validation < 1:
             raise UsageError(f"validation is {self.validation}, but it must be a share from 0 to below 1.")

@@ -49,7 +49,7 @@ LEAST_ROWS = 2  # of every class of every domain that are drawn, where there are
 class UserData:
     dataset: Dataset
     input: Input
-    classes: NDArray[Any]  # as the user calls them; none where numbers are predicted
+    classes: NDArray[Any]  # as the user calls them; none for regression
     columns: Mapping[str, str] = field(default_factory=dict)  # what was decided about each column of a table
     frame: Frame | None = None  # the table itself
 
@@ -126,7 +126,7 @@ def read_labels(y: Any) -> NDArray[Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of many classes, which the next line refuses
             check_classification_targets(labels)
-        check_class_sizes("y", labels, "Give other labels, or use DomainRegressor where they are numbers to predict.")
+        check_class_sizes("y", labels, "Give other labels, or use DomainRegressor for numeric targets.")
     return labels
 
 

@@ -121,7 +121,7 @@ class DomainBedClass(Learner):
 
     def check(self, trial: Trial, task: Task, net: Net | None) -> None:
         if task.dataset().is_regression:
-            raise UsageError(f"{self.short} tells classes apart, and {task.name} has numbers to predict: leave it out.")
+            raise UsageError(f"{self.short} is a classifier, and {task.name} is a regression task: leave it out.")
         if trial.protocol.precision not in PRECISIONS:
             raise UsageError(
                 f"{self.short} trains in {', '.join(PRECISIONS)}, and the precision is {trial.protocol.precision}. "

@@ -181,7 +181,7 @@ def check_name(name: str) -> None:
 def make_class(name: str, base: type, networks: Any) -> type:
     """Make the class that is one of our algorithms there.
 
-    base: its class of algorithms.   networks: its module of nets.
+    base: its class of algorithms.   networks: its module of networks.
     """
     check_name(name)
     return type(name, (_Bridge, base), {"name": name, "networks": networks, "__doc__": f"seqdg's {name}"})

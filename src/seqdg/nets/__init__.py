@@ -1,4 +1,4 @@
-"""Nets: a module as a pure function of its weights, and the nets that can be asked for by name.
+"""Nets: a module as a pure function of its weights, and the networks that can be asked for by name.
 
 `Net` wraps a module, with its BatchNorm policy. `build_net` makes one by name with its first weights; `find_backbone`
 says what is known of a backbone: how it is built, which inputs it reads, where its weights are.

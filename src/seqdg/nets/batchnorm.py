@@ -1,6 +1,6 @@
 """BatchNorm as a pure function: no forward pass ever changes a buffer.
 
-`frozen`: the running statistics are constants, and the affine part is trained (for pretrained nets).
+`frozen`: the running statistics are constants, and the affine part is trained (for pretrained networks).
 `recalibrate`: training normalizes by the statistics of each minibatch; the running ones are estimated once, over source
 data, for the weights that are deployed. They are the mean and the variance over all sources together.
 `running`: the same, but what is deployed is what torch's running averages come to: the mean over minibatches of one

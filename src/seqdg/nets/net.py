@@ -51,7 +51,7 @@ class Net:
     trained.
 
     With a key, dropout layers drop by masks that are drawn from it; a minibatch and an episode have one. Without,
-    nothing is dropped: so nets serve.
+    nothing is dropped: so networks serve.
 
     Parameters
     ----------
@@ -610,7 +610,7 @@ def check_outputs(name: str, net: Callable[[Tensor], Any], x: Tensor, outputs: i
         got = f"{list(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
         raise UsageError(
             f"{name} gives {got} for {len(x)} rows, but it must give a tensor [{len(x)}, {outputs}]: a logit for each "
-            "class, or the number to predict."
+            "class, or the predicted number."
         )
 
 

@@ -44,7 +44,7 @@ def compute(study: Study) -> Numbers:
 
 def _trace_curves(study: Study, name: str, stack: Stack) -> Numbers:
     if not is_one_net(stack, stack.deploy(stack.start())):
-        raise Refused(f"{name} deploys several nets, so there is no one gradient of a domain.")
+        raise Refused(f"{name} deploys several networks, so there is no one gradient of a domain.")
     steps, measures, _ = trace(study, name, stack, lambda state: _measure_stack(stack, deploy_trainable(stack, state)))
     return make_curves(steps, measures, ("inner", "cosine", "loss"))
 

@@ -1,4 +1,4 @@
-"""Is it only the averaging of nets? (S-)Undo-Bias against the naive ensemble. (The validation figure of appendix B.)"""
+"""Is it only the averaging of networks? (S-)Undo-Bias against the naive ensemble (a figure of appendix B)."""
 
 from __future__ import annotations
 

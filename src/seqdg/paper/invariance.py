@@ -114,7 +114,7 @@ def _train_first_phase(study: Study, stack: Stack) -> tuple[Numbers, Params]:
 
 def _train_second_phase(study: Study, name: str, stack: Stack, taught: Params) -> tuple[Numbers, Numbers]:
     if not is_one_net(stack, stack.deploy(stack.start())):
-        raise Refused(f"{name} deploys several nets, so it has no one penultimate layer to look at.")
+        raise Refused(f"{name} deploys several networks, so it has no one penultimate layer to look at.")
     sources, jobs = len(study.sources), []
     for i, job in enumerate(stack.jobs):
         weights = {w: taught[w][i].cpu() for w in stack.net.names}

@@ -63,7 +63,7 @@ def _add_average(trial: Trial) -> str:
 def _train(study: Study, name: str, stack: Stack) -> tuple[Params, Params]:
     """Return (trial, ...) the last weights and their average."""
     if not is_one_net(stack, stack.deploy(stack.start(), 0)):
-        raise Refused(f"{name} deploys several nets, so there is no one line between its weights.")
+        raise Refused(f"{name} deploys several networks, so there is no one line between its weights.")
     *_, state = walk(stack, name, 1, study.on_progress)
     return stack.deploy(state, 0), stack.deploy(state, 1)
 

@@ -62,7 +62,7 @@ class Study:
         request = Request(self.algorithms, [self.held_out], self.trials, self.steps, self.seed, self.settings)
         if self.dataset.is_regression:
             raise UsageError(
-                f"The paper's analyses are of classes, and {self.benchmark.name} has numbers to predict: choose "
+                f"The paper's analyses are of classes, and {self.benchmark.name} is a regression task: choose "
                 "another benchmark."
             )
         plan: dict[str, tuple[Trial, ...]] = {}
@@ -173,7 +173,7 @@ def is_one_net(stack: Stack, weights: Params) -> bool:
 
 
 def embed(stack: Stack, weights: Params, rows: Tensor, together: int | None = None) -> Tensor:
-    """Return (trial, row, feature) what enters the head of the deployed net; for an ensemble, its nets side by side.
+    """Return (trial, row, feature) what enters the head of the deployed net; for an ensemble, of all its networks.
 
     together: how many rows enter at once, which counts where these are normalized by their own statistics.
     """
@@ -199,7 +199,7 @@ def explain_missing_features(stack: Stack, name: str) -> str | None:
     if not stack.net.has_features:
         return f"{name}: this net has no layer below its head, so it has no features to look at."
     if not is_one_net(stack, weights) and not ensemble:
-        return f"{name} deploys neither one net nor an ensemble of nets, so it has no features to look at."
+        return f"{name} deploys neither one net nor an ensemble of networks, so it has no features to look at."
     return None
 
 

@@ -20,7 +20,7 @@ class Unit:
     least_classes: int = 2
     most_classes: int | None = None  # None: any number
     by_group: bool = False  # whether it judges groups of rows, which not all data have
-    has_size: bool = False  # whether it grows with the numbers to predict, so that no number of digits suits all
+    has_size: bool = False  # whether it grows with the targets, so that no number of digits suits all
 
     @property
     def sign(self) -> str:
@@ -29,7 +29,7 @@ class Unit:
 
     @property
     def is_of_numbers(self) -> bool:
-        """True where it judges predicted numbers, and no classes."""
+        """True where it judges regression, not classification."""
         return self.most_classes == 0
 
     @property
@@ -38,7 +38,7 @@ class Unit:
         return self.factor == 100.0 and not self.is_of_numbers
 
     def is_defined(self, classes: int, groups: int = 0) -> bool:
-        """Say whether there is a value for so many classes and groups of rows. 0 classes: numbers are predicted."""
+        """Say whether there is a value for so many classes and groups of rows. 0 classes: regression."""
         if self.by_group and not groups:
             return False
         return self.least_classes <= classes and (self.most_classes is None or classes <= self.most_classes)
@@ -49,7 +49,7 @@ class Unit:
         if self.by_group:
             return "data with groups (group_column in [data])"
         if self.is_of_numbers:
-            return "numbers to predict"
+            return "regression"
         if self.most_classes is None:
             return f"{self.least_classes} or more classes" if self.least_classes > 2 else ""
         if self.least_classes == self.most_classes:

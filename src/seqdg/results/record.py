@@ -157,7 +157,7 @@ class Record:
                 raise ValueError(f"its {name} is {value!r}")
         if row["key"].startswith("/") or ".." in row["key"]:  # weights and predictions are named by it
             raise UsageError(
-                f"A trial has the key {row['key']!r}, which is none: these records are of another program."
+                f"A trial has the key {row['key']!r}, which is not a key: these records are from another program."
             )
         description = {
             **{name: row[name] for name in _DESCRIBED if row[name] is not None},
@@ -337,14 +337,14 @@ def check_facts(facts: Mapping[str, Any]) -> None:
         search = entry.get("search") or {"space": ""}
         is_known = isinstance(entry.get("command"), str) and isinstance(search, dict)
         if not is_known or not all(is_list(entry.get(name), kind) for name, kind in kinds.items()):
-            raise ValueError("one of its commands is none")
+            raise ValueError("one of its commands is not a command")
         if not isinstance(search.get("space"), str):
             raise ValueError("a search of it has no space")
         shlex.split(entry["command"])
 
 
 def find_usual_criterion(run: RecordSource) -> str:
-    """Return the criterion that tables of a run show by default: accuracy, or the RMSE where numbers are predicted."""
+    """Return the criterion that tables of a run show by default: accuracy, or the RMSE for regression."""
     classes = run.meta(CLASSES)
     if classes is not None:
         return USUAL[0] if json.loads(classes) else USUAL[1]

@@ -103,7 +103,7 @@ def _check_criterion(records: Sequence[Record], criterion: str) -> None:
         why = f"it is recorded for {scope} alone" if scope else "it was made without it"
         numbers = [name for name, unit in CRITERIA.items() if unit.is_of_numbers and name != criterion]
         alone = CRITERIA[criterion].is_of_numbers or lacking[0].is_imported
-        instead = "" if alone else f"; where numbers are predicted, of: {', '.join(numbers)}"
+        instead = "" if alone else f"; for regression, one of: {', '.join(numbers)}"
         raise UsageError(f"This run has no {criterion}: {why}. Choose one of: {others}{instead}.")
 
 

@@ -100,7 +100,7 @@ class Clock:
 
 
 class OutOfTime(Exception):
-    """The minutes are over; what is stored stays, and the rest can follow."""
+    """The time has elapsed; what is stored stays, and the rest can follow."""
 
 
 def run_study(study: Study, parts: Sequence[Part], where: StudyWhere) -> list[results.Record]:

@@ -22,7 +22,7 @@ class Violation(Exception):
 
 
 def build_nets(with_points: bool = False) -> dict[str, Net]:
-    """Build nets in float64, smooth, so that nothing is inert by chance; or one that has points between its layers."""
+    """Build networks in float64, smooth, so that nothing is inert by chance; or one with points between its layers."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         plain = nn.Sequential(nn.Linear(INPUTS, 6), nn.Tanh(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, CLASSES))

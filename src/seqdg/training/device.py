@@ -30,7 +30,7 @@ def set_precision(precision: str) -> None:
 
 @contextmanager
 def use_serving_precision(precision: str) -> Iterator[None]:
-    """Multiply as nets predict that train in a precision. Those that train in bf16 predict in tf32, which a GPU
+    """Multiply as networks predict that train in a precision. Those that train in bf16 predict in tf32, which a GPU
     computes several times faster than float32, and which rounds less than bf16."""
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     if precision == "bf16":

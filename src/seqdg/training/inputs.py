@@ -32,7 +32,7 @@ class Groups(NamedTuple):
 
 
 class TargetScale(NamedTuple):
-    """Where the numbers to predict lie in each trial: mean and deviation over its own sources, (trial,) float64."""
+    """Where the targets lie in each trial: mean and deviation over its own sources, (trial,) float64."""
 
     mean: Tensor
     deviation: Tensor
@@ -42,7 +42,7 @@ class TargetScale(NamedTuple):
         return (y - _align(self.mean, y)) / _align(self.deviation, y)
 
     def restore(self, outputs: Tensor) -> Tensor:
-        """Return what nets say, (trial, ...), in the user's units."""
+        """Return what networks say, (trial, ...), in the user's units."""
         return outputs.double() * _align(self.deviation, outputs) + _align(self.mean, outputs)
 
 
@@ -65,7 +65,7 @@ class Inputs:
     scaling: constants of every trial of a stack, (trial, input), for rows whose numbers are not scaled yet.
     first_row: (trial,) where the rows of each trial begin, if x holds several versions of them one after the other.
     groups: of all rows, where the data have them.
-    target: of every trial, where y holds numbers to predict; training sees them standardized.
+    target: of every trial, for regression; training sees them standardized.
     weight: (row,) how much each row counts, in every metric and in training, which then sees targets (..., 2): y and
         the weight.
     prepared: all rows as they enter the net, on the device, as `prepare_rows` makes them; None: they are made from the
@@ -140,7 +140,7 @@ class Inputs:
         return isinstance(self._x, Tensor)
 
     def serve(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return x and y of rows, for evaluation: numbers to predict in the user's units."""
+        """Return x and y of rows, for evaluation: targets in the user's units."""
         x = self._serve(rows) if self.prepared is None else _take(self.prepared, rows)
         return to_channels_last(x) if len(x) == 1 else x, _take(self.y, rows)
 
@@ -176,7 +176,7 @@ class Inputs:
         return torch.func.vmap(self.transform.train)(self._widen(x), key)
 
     def restore(self, outputs: Tensor) -> Tensor:
-        """Return what nets say, (trial, row, output), as evaluation reads it: numbers in the user's units."""
+        """Return what networks say, (trial, row, output), as evaluation reads it: numbers in the user's units."""
         return outputs if self.target is None else self.target.restore(outputs)
 
     def _gather_targets(self, rows: Tensor) -> Tensor:

@@ -195,7 +195,7 @@ def _join(domains: Sequence[DomainPredictions], axis: int) -> DomainPredictions:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What nets say of rows, and what is true. Only the rows that the mask keeps count."""
+    """What networks say of rows, and what is true. Only the rows that the mask keeps count."""
 
     log_p: Tensor  # (trial, row, class) float64
     y: Tensor  # (trial, row)
@@ -242,7 +242,7 @@ class Predictions:
 
 @dataclass(frozen=True)
 class NumberPredictions:
-    """What nets predict for rows, and what is true, in the user's units. Only the rows that the mask keeps count."""
+    """What networks predict for rows, and the truth, in the user's units. Only the rows that the mask keeps count."""
 
     guess: Tensor  # (trial, row) float64
     y: Tensor  # (trial, row) float64

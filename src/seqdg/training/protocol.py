@@ -197,7 +197,7 @@ class NumberLoss:
     """
 
     name: str = "squared"
-    is_regression: ClassVar[bool] = True  # so that a net knows that it predicts numbers
+    is_regression: ClassVar[bool] = True  # so that a net knows its task
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
         """outputs: (row, 1)   y: (row,)"""

@@ -177,8 +177,8 @@ def test_numbers_are_predicted_too():
 
 def test_names_that_harmonize_nothing_are_refused_in_a_sentence():
     for name, why in {
-        "agg+combat": r"\+combat harmonizes rows for one learner that trains no neural network, .*; of agg, it is none",
-        "logistic+ema+combat": r"of logistic, only combat may follow",
+        "agg+combat": r"\+combat harmonizes rows for one learner that trains no neural .*; agg does",
+        "logistic+ema+combat": r"after logistic only combat may follow",
         "logistic+ema": "logistic trains no net to wrap",
         "lgistic+combat": "There is no algorithm 'lgistic'",
     }.items():

@@ -1,4 +1,4 @@
-"""Candidates of every kind: names, estimators and pipelines of scikit-learn, judged on the same folds as nets."""
+"""Candidates of every kind: names, estimators and pipelines of scikit-learn, judged on the same folds as networks."""
 
 from __future__ import annotations
 
@@ -153,9 +153,9 @@ def test_one_that_cannot_be_trained_is_left_out_with_a_note_where_others_were_na
     found = compare("knn", "ridge", LinearRegression(), refit=False)
     assert list(found.algorithms) == ["knn"]
     notes = "\n".join(found.notes)
-    assert "ridge was left out: ridge predicts numbers, and the data has classes to tell apart" in notes
-    assert "LinearRegression was left out: LinearRegression predicts numbers, and the data has classes" in notes
-    with pytest.raises(UsageError, match="ridge predicts numbers"):
+    assert "ridge was left out: ridge is a regressor, and the data is a classification task" in notes
+    assert "LinearRegression was left out: LinearRegression is a regressor, and the data is a classification" in notes
+    with pytest.raises(UsageError, match="ridge is a regressor"):
         compare("ridge", LinearRegression())
     with pytest.raises(UsageError, match="There is no algorithm 'knm'"):
         compare("knn", "knm")
@@ -165,7 +165,7 @@ def test_what_is_no_candidate_is_refused_in_a_sentence():
     for candidate, words in (
         (LogisticRegression, "A candidate is the class LogisticRegression, but it must be a name"),
         (3, "A candidate is 3, but it must be a name"),
-        (DomainClassifier("agg"), "How nets are trained is said by `estimator`"),
+        (DomainClassifier("agg"), "`estimator` sets how networks are trained"),
     ):
         with pytest.raises(UsageError, match=words):
             compare(candidate)

@@ -191,5 +191,5 @@ def test_an_accuracy_of_fifty_and_a_key_that_climbs_are_refused(directory, tmp_p
         open_run(tmp_path / "packed").records()
     store = Store.create(tmp_path / "climbs", "rotated-mnist")
     store.add([replace(first, key="../../climbed")])
-    with pytest.raises(UsageError, match=r"A trial has the key '\.\./\.\./climbed', which is none"):
+    with pytest.raises(UsageError, match=r"A trial has the key '\.\./\.\./climbed', which is not a key"):
         store.records()

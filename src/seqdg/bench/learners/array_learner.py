@@ -77,7 +77,7 @@ class ArrayLearner(Learner):
     def fit(self, x: Arrays, y: Arrays, domain: Arrays, classes: int, seed: int, **settings: Any) -> Predict:
         """Fit rows (row, input) with their classes and source domains (numbers from 0), and return what predicts.
 
-        Where numbers are predicted, y are they, as float64 in the user's units, and classes is 0.
+        For regression, y holds the targets, as float64 in the user's units, and classes is 0.
         """
 
     def describe_fit(self, rows: int, **settings: Any) -> list[str]:
@@ -128,11 +128,11 @@ class ArrayLearner(Learner):
             raise UsageError(f"{trial.short_name} weighs no rows: leave sample_weight out, or choose another.")
         if not (self.predicts_numbers if dataset.is_regression else self.tells_classes):
             does, has, other = (
-                ("tells classes apart", "numbers to predict", "ridge")
+                ("is a classifier", "a regression task", "ridge")
                 if dataset.is_regression
-                else ("predicts numbers", "classes to tell apart", "logistic")
+                else ("is a regressor", "a classification task", "logistic")
             )
-            raise UsageError(f"{trial.short_name} {does}, and {task.name} has {has}: choose another, such as {other}.")
+            raise UsageError(f"{trial.short_name} {does}, and {task.name} is {has}: choose another, such as {other}.")
         sources = len(list_sources(dataset, trial.held_out, trial.protocol))
         if sources < self.needs:
             raise UsageError(

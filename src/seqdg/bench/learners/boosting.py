@@ -37,7 +37,7 @@ class FittedBoosting:
 
     learner: Boosting
     trees: Any  # of the library; None where only one class was met
-    labels: NDArray[np.int64]  # (class met,); none where it predicts numbers
+    labels: NDArray[np.int64]  # (class met,); none for regression
     classes: int
     mean: float = 0.0  # of the numbers that it was fitted to, which the trees see standardized
     deviation: float = 1.0

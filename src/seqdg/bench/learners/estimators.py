@@ -55,7 +55,7 @@ class FittedEstimator:
     """A fitted estimator that predicts rows of single precision, as those of training were."""
 
     estimator: Any
-    labels: NDArray[np.int64]  # (class met,); none where it predicts numbers
+    labels: NDArray[np.int64]  # (class met,); none for regression
     classes: int
 
     def __call__(self, rows: Arrays) -> Arrays:
@@ -90,7 +90,7 @@ class EstimatorLearner(ArrayLearner):
 
     @abstractmethod
     def make(self, x: Arrays, y: Arrays, classes: int, seed: int, **settings: Any) -> Any:
-        """Make the estimator for these rows, unfitted. classes: 0 where numbers are predicted."""
+        """Make the estimator for these rows, unfitted. classes: 0 for regression."""
 
     def choose_rows(self, y: Arrays, domain: Arrays, classes: int, **settings: Any) -> Arrays | None:
         """Choose the rows to fit, by number; None: all."""
@@ -401,7 +401,7 @@ class Logistic(EstimatorLearner):
 
         min over W, b of  sum_i -log softmax(W x_i + b)_{y_i} + |W|^2 / (2 inverse_decay)
 
-    `ridge` is its like for numbers.
+    `ridge` is its counterpart for regression.
 
     inverse_decay: C, the larger the less the weights are held back.
     balance: weigh rows so that every domain counts the same.
@@ -425,7 +425,7 @@ class RidgeLearner(EstimatorLearner):
 
         min over w, b of  sum_i (w' x_i + b - y_i)^2 + decay |w|^2
 
-    It predicts numbers; `logistic` is its like for classes.
+    It is for regression; `logistic` is its counterpart for classes.
 
     decay: alpha, how much the weights are held back.
     balance: weigh rows so that every domain counts the same.
@@ -560,7 +560,7 @@ class RandomForest(Forest):
 
     trees: how many.
     leaf_rows: rows of a leaf, at least.
-    features: share of the inputs that a split looks at; 0 means their square root, or a third to predict numbers.
+    features: share of the inputs that a split looks at; 0 means their square root, or a third for regression.
     most_rows: that a tree is grown from.
     balance: weigh rows so that every domain counts the same.
     """
@@ -575,7 +575,7 @@ class ExtraTrees(Forest):
 
     trees: how many.
     leaf_rows: rows of a leaf, at least.
-    features: share of the inputs that a split looks at; 0 means their square root, or a third to predict numbers.
+    features: share of the inputs that a split looks at; 0 means their square root, or a third for regression.
     most_rows: that a tree is grown from.
     balance: weigh rows so that every domain counts the same.
     """

@@ -170,9 +170,14 @@ def harmonize(learner: Learner, name: str) -> Learner:
     """Return the learner of a name such as `logistic+combat`. learner: that of its first part."""
     first, *around = split_chain(name)
     if len(around) > 1 or not isinstance(learner, ArrayLearner):
-        what = f"only {around[-1]} may follow" if isinstance(learner, ArrayLearner) else "it is none"
+        base_name = shorten(first)
+        why = (
+            f"after {base_name} only {around[-1]} may follow"
+            if isinstance(learner, ArrayLearner)
+            else f"{base_name} does"
+        )
         raise UsageError(
             f"{shorten(name)}: +{around[-1]} harmonizes rows for one learner that trains no neural network, as in "
-            f"logistic+{around[-1]}; of {shorten(first)}, {what}."
+            f"logistic+{around[-1]}; {why}."
         )
     return Harmonized(learner, around[0])

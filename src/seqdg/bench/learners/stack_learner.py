@@ -112,9 +112,7 @@ class StackLearner(Learner):
         check_weights(algorithm, trial.short_name, task)
         check_uses(algorithm, trial.short_name, task, trial.held_out)
         if trial.protocol.balance == "class" and task.dataset().is_regression:
-            raise UsageError(
-                f"balance is 'class', and {task.name} has numbers to predict and no classes: leave it out."
-            )
+            raise UsageError(f"balance is 'class', and {task.name} is a regression task without classes: leave it out.")
         path = len(list_sources(task.dataset(), trial.held_out, trial.protocol))
         loss = task.make_number_loss(trial)
         algorithm.check(net.with_criterion(loss) if loss else net, trial.protocol.count_domains(path))
@@ -279,7 +277,7 @@ def _time_stage(stack: Stack, stage: int, begin: int, end: int) -> float:
 
 
 def build_stack(group: Group, task: Task, device: torch.device, sets_precision: bool = True) -> Stack:
-    """Build the stack of a group: nets with their first weights, splits and inputs.
+    """Build the stack of a group: networks with their first weights, splits and inputs.
 
     sets_precision: set torch, for all that follows in this process, to the trials' precision and to exact repetition.
     """

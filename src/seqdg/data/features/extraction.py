@@ -497,5 +497,5 @@ def make_spec(
             return DataSpec(path.stem, (path.name,), format="table", text=tuple(text), **named)
         return DataSpec(path.stem, (path.name,), format="list", images=(images,) if images else (), **named)
     if text:
-        raise UsageError(f"--text names columns of a table, and {path} is none: leave it out.")
+        raise UsageError(f"--text names columns of a table, and {path} is not one: leave it out.")
     return DataSpec(path.stem, (path.name,), format="images", splits=splits)

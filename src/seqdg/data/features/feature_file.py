@@ -83,7 +83,7 @@ class Features:
         """
         path = Path(path)
         if path.suffix != SUFFIX:
-            raise UsageError(f"Features are kept in a {SUFFIX} file, and {path.name} is none by its name.")
+            raise UsageError(f"Features are kept in a {SUFFIX} file: end {path.name} in it.")
         tensors: dict[str, NDArray[Any]] = {"x": self.x}
         about: dict[str, Any] = {**self.about, "paths": list(self.paths)}
         for name, values in zip(NAMED, (self.y, self.domains), strict=True):

@@ -131,7 +131,7 @@ def compare(
     Parameters
     ----------
     X, y : array or data frame, array
-        The rows and their labels, or numbers to predict, as `DomainClassifier.fit` and `DomainRegressor.fit` take them.
+        The rows and their labels or targets, as `DomainClassifier.fit` and `DomainRegressor.fit` take them.
     domains : array of shape (row,), or str
         The name or number of each row's domain, or the column of the data frame X that holds it.
     candidates : list, optional
@@ -515,7 +515,7 @@ def _refit_winner(
 
 
 def list_usual(dataset: Dataset) -> tuple[str, ...]:
-    """List the usual candidates: nets, and for rows of numbers what people take who train no net."""
+    """List the usual candidates: networks, and for rows of numbers what people take who train no net."""
     if len(dataset.shape) != 1:
         return NETS
     return (*NETS, LINEAR_NUMBERS if dataset.is_regression else LINEAR, *POOLED)
@@ -604,7 +604,7 @@ def name_candidates(candidates: Sequence[Any]) -> dict[str, Learner]:
         if isinstance(candidate, DomainEstimator) or not is_estimator(candidate):
             raise UsageError(
                 f"A candidate is {_describe(candidate)}, but it must be a name, such as 'agg+ema' or 'logistic', or "
-                "an estimator or pipeline of scikit-learn. How nets are trained is said by `estimator`."
+                "an estimator or pipeline of scikit-learn. `estimator` sets how networks are trained."
             )
         name = name_estimator(candidate)
         free = (each for each in (name, *(f"{name}-{i}" for i in range(2, len(learners) + 3))) if each not in learners)

@@ -628,7 +628,7 @@ def identify_comparison(user_data: UserData, recipe: Recipe, how: Sequence[Any])
 
 
 def identify(*parts: Any) -> str:
-    """Return the hash of everything that a comparison's numbers depend on: arrays, nets, and values of any kind."""
+    """Return the hash of everything that a comparison's numbers depend on: arrays, networks, and values of any kind."""
     digest = hashlib.sha256()
     for part in parts:
         if isinstance(part, nn.Module):
