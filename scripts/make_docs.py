@@ -169,7 +169,7 @@ one](../../CONTRIBUTING.md#a-learner-that-is-no-neural-net).
 `+standardize` or `+combat` (`logistic+combat`) harmonizes the inputs of every domain first: to the mean and
 deviation of the sources, or by ComBat (Johnson, Li and Rabinovic, 2007). An unseen domain is harmonized by its own
 unlabelled rows, so predict at least two, better dozens, together. Where a domain's mean differs because its class
-shares do, harmonization also removes what tells classes apart: compare with the plain learner.
+shares do, harmonization also removes what separates the classes: compare with the plain learner.
 """
 
 

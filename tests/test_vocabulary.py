@@ -14,7 +14,7 @@ from pages import PAGES, ROOT
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`|\]\([^)\s]*\)|https?://\S+", re.MULTILINE | re.DOTALL)
 WORDS = {  # what we once wrote, and what the field says
     r"\bmend(s|ed|ing)?\b": "fix",
-    r"(?<!domain )\bgaps?\b(?! (between|of)| is larger)": "missing value",
+    r"\bgaps\b|\b(no|a|\d+) gap in\b": "missing value",
     r"\b(hears?|heard)\b": "gets",
     r"\b(was|were) (seen, and )?not shown\b|\bseen, and not shown\b": "not significant",
     r"\bnumbers? to predict\b|\bnumbers? (is|are) predicted\b|\bpredicts? numbers\b": "regression, target",

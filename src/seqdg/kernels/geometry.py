@@ -119,7 +119,7 @@ class Window(NamedTuple):
 
 
 def make_window(size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Window | None:
-    """Return the window, or None where the kernels do not cover it: not square, with gaps, or large."""
+    """Return the window, or None where the kernels do not cover it: not square, dilated, or large."""
     sides = [set(s) if isinstance(s, (tuple, list)) else {s} for s in (size, stride, padding, dilation)]
     if any(len(side) != 1 for side in sides):
         return None

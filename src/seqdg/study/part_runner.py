@@ -198,7 +198,7 @@ class PartRunner:
 
 @dataclass(frozen=True)
 class Routed:
-    """A sink that puts each record into the run directory that it belongs to, until time is over."""
+    """A sink that puts each record into the run directory that it belongs to, until time has elapsed."""
 
     stores: Mapping[str, results.Store]
     folders: Mapping[str, str]  # of trials, by key

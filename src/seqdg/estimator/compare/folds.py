@@ -470,7 +470,7 @@ def run_within(
     rows: int,
     on_message: Callable[[str], None] = lambda sentence: None,
 ) -> dict[str, str]:
-    """Run the searches, the cheapest first, until the time is over; return why candidates were left out, by name.
+    """Run the searches, the cheapest first, until the time has elapsed; return why candidates were left out, by name.
 
     The first always runs to its end, so that there is a model. rows: that the winner will be fitted to.
     on_message: called with the order in which they are tried.
@@ -505,7 +505,7 @@ def run_within(
 
 @contextmanager
 def _call_at_end(budget: Budget, stop: Callable[..., None]) -> Iterator[None]:
-    """Call `stop` when the time is over, and then again and again, whatever this thread waits for.
+    """Call `stop` when the time has elapsed, and then again and again, whatever this thread waits for.
 
     A signal does so, which only the main thread can take, and Windows has none: there `stop` is called at the next sign
     of life of a training alone.
