@@ -28,8 +28,8 @@ UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 
 
 def on_config(config: Any) -> Any:
-    """Typeset blocks of LaTeX as MathML, which browsers show without a script. Link to the repository where pyproject.toml
-    says that there is one."""
+    """Typeset blocks of LaTeX as MathML, which browsers show without a script. Link to the repository where
+    pyproject.toml names one."""
     fences = config.mdx_configs.setdefault("pymdownx.superfences", {}).setdefault("custom_fences", [])
     fences.append({"name": "math", "class": "math", "format": _typeset})
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
