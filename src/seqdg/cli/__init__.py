@@ -34,7 +34,7 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {  # in the order of the hel
     "The paper": {"analyze": analyze, "study": study},
 }  # fmt: skip
 # Which files that they read may name.
-RUN_CODE = (bench, study, rerun, soup, analyze, check, features, predict, export, show, importance)
+RUN_CODE = (bench, study, rerun, soup, analyze, check, features, predict, export, show, importance, report)
 MEANT = {  # what newcomers type for a command
     "train": "`seqdg fit` trains a model on your own data; `seqdg bench` compares algorithms on a benchmark.",
     "compare": "`seqdg bench` compares algorithms on a benchmark; `seqdg fit` compares them on your own data.",

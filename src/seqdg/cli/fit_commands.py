@@ -587,6 +587,34 @@ def importance(
     """
     if out is not None:
         base.check_output(out, force, IMPORTANCE_FILES)
+    measured = _measure_columns(
+        model, data, columns, repeats, scoring, types, na, drop_unlabeled, weight, encoding, seed, device
+    )
+    typer.echo(str(measured), nl=False)
+    _write_analysis(out, IMPORTANCE_FILES, [measured.frame(), measured.by_domain()], measured.figure())
+
+
+def report_model(model: Path, data: Path | None) -> Path:
+    """Write the report of a model into its directory; with its table, also which columns transfer."""
+    description = estimator.read_description(model)
+    measured = None if data is None else _measure_columns(model, data)
+    return estimator.write_model_report(description, model / "report.html", measured)
+
+
+def _measure_columns(
+    model: Path,
+    data: Path,
+    columns: str | None = None,
+    repeats: int = 5,
+    scoring: str | None = None,
+    types: str | None = None,
+    na: str | None = None,
+    drop_unlabeled: bool = False,
+    weight: str | None = None,
+    encoding: str = "",
+    seed: int = 0,
+    device: str = "auto",
+) -> estimator.Importance:
     fitted = estimator.load_estimator(model, device)
     facts = fitted.model_.facts
     known = getattr(fitted, "feature_names_in_", None)
@@ -601,12 +629,10 @@ def importance(
     if not isinstance(rows.x, datasets.Frame):
         raise base.UsageError(f"Columns are shuffled, and {data} holds images: give a table.")
     with base.count_files("holding out each domain") as on_progress:
-        measured = estimator.importance(
+        return estimator.importance(
             fitted, rows.x, rows.y, rows.domains, columns=options.split_names(columns), repeats=repeats,
             scoring=scoring, random_state=seed, on_progress=on_progress, sample_weight=rows.weight,
         )  # fmt: skip
-    typer.echo(str(measured), nl=False)
-    _write_analysis(out, IMPORTANCE_FILES, [measured.frame(), measured.by_domain()], measured.figure())
 
 
 def _write_analysis(out: Path | None, files: Sequence[str], frames: Sequence[Any], figure: Any) -> None:

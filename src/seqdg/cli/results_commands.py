@@ -15,6 +15,7 @@ from seqdg import data as datasets
 from seqdg import report as reports
 from seqdg import results as stored
 from seqdg.cli import options
+from seqdg.cli.fit_commands import report_model
 from seqdg.cli.terminal import quote_command, say
 
 WRAPPED = ("agg", "fo-s-mldg", "metareg")  # what a wrapper is checked around: plain, sequential, of two stages
@@ -106,12 +107,18 @@ def report(
     baseline: str | None = None,
     figures: Path | None = None,
     watch: bool = False,
+    data: Path | None = None,
 ) -> None:
-    """Write the report of a run: one interactive page.
+    """Write the report of a run or of a model: one interactive page.
 
     DIR/report.html has tables, figures, tests and how to reproduce them. It needs no network.
 
         seqdg report runs/rotated-mnist --figures figures
+
+        seqdg report model
+
+    The page of a model has its candidates by domain, what to expect on the next domain, errors by class and
+    calibration.
 
     What is given here is shown at first. On the page, choose another criterion, rule or baseline, follow an algorithm
     through all figures, sort tables, and save them as CSV or LaTeX.
@@ -125,7 +132,18 @@ def report(
         The algorithm that others are compared with. Default: agg, if it ran.
     watch
         While a run goes on, write the page anew as trials finish; it reloads itself.
+    data : TABLE
+        Of a model: the table it was fitted on, to measure which columns transfer.
     """
+    if any((directory / "model.json").exists() for directory in directories):
+        if len(directories) > 1:
+            raise base.UsageError("A report is of one model or of runs, and several are named with a model among them.")
+        if criterion or baseline or figures or watch or select != "source-val":
+            raise base.UsageError(f"{directories[0]} is a model: its report has no options but --data.")
+        typer.echo(report_model(directories[0], data))
+        return
+    if data is not None:
+        raise base.UsageError("--data is of the report of a model: leave it out.")
     if len(directories) > 1 and not watch and reports.are_several_sets(directories):
         _refuse_for_summary(figures=figures)
         sheet = reports.summarize_runs(directories, select, criterion, baseline)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         pick_styles,
         write_figures,
     )
-    from seqdg.report.page import write_summary_page
+    from seqdg.report.page import Page, render_page, write_summary_page
     from seqdg.report.published import find_column, load_minutes
     from seqdg.report.results import Results, watch_run
     from seqdg.report.sheet import Sheet

@@ -53,7 +53,7 @@ class Page:
     """The contents of the HTML page; its figures can also be written as files.
 
     choices: by rule, criterion and baseline, what the page shows when that is chosen; `chosen` is shown at first.
-    names: the algorithms that can be followed.
+    names: the algorithms that can be followed, or what `followed` calls them.   warned: the title of the warnings.
     """
 
     title: str
@@ -64,6 +64,9 @@ class Page:
     names: charts.Looks = field(default_factory=dict)
     chosen: tuple[str, str, str] = ("", "", "")
     choices: Mapping[tuple[str, str, str], Parts] = field(default_factory=dict)
+    footer: str = "Made by seqdg from the records of the run alone."
+    warned: str = "Not everything is here"
+    followed: str = "Algorithms"
 
     @property
     def figures(self) -> list[charts.Figure]:

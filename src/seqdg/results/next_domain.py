@@ -135,6 +135,32 @@ class NextDomain:
         return len(moved) > 1 and stdev(moved) > WIDE * scale.prior
 
     @property
+    def limits(self) -> list[tuple[float, float]]:
+        """Between which the score of each known domain lies by its number of rows alone, with probability `level`."""
+        scale, z = get_scale(self.criterion), float(ndtri((1 + self.level) / 2))
+        found = []
+        for value, n in self.known:
+            y = scale.move(value, n)
+            reach = z * math.sqrt(scale.noise(y, n))
+            low, high = sorted((scale.back(y - reach, n), scale.back(y + reach, n)))
+            found.append((low, high))
+        return found
+
+    @property
+    def inconsistency(self) -> float | None:
+        """I^2 = max(0, 1 - (k - 1) / Q): the share of the variance between k domains' scores that their numbers of rows
+        do not explain (Higgins and Thompson, 2002), with Cochran's Q on the scale of the interval; None of one domain.
+        """
+        if len(self.known) < 2:
+            return None
+        scale = get_scale(self.criterion)
+        center = _pool(self.known, scale)
+        y = np.array([scale.move(*domain) for domain in self.known])
+        w = 1 / np.array([scale.noise(center, n) for _, n in self.known])
+        q = float(w @ (y - w @ y / w.sum()) ** 2)
+        return max(0.0, 1 - (len(y) - 1) / q) if q > 0 else 0.0
+
+    @property
     def rows_alone(self) -> float:
         """The width that the interval would have if domains did not differ."""
         scale, rows = get_scale(self.criterion), _count_typical(self.known)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,12 +19,14 @@ from seqdg.bench import Learner, OwnEstimatorLearner, Target
 from seqdg.core import flatten_settings, list_alone
 from seqdg.estimator.compare.comparison import Winner
 from seqdg.estimator.compare.folds import Contender, Sweep
+from seqdg.estimator.model_report import describe_predictions
 from seqdg.estimator.recipe import WEIGHTED, Member
 from seqdg.estimator.weighting import Floats, Weights, combine
 from seqdg.results import DONE, Evaluation, Outcome, Record
 from seqdg.training import measure_rows
 
 Weigh = Callable[[Weights], Sequence[float]]
+Told = dict[int, tuple[Floats | None, list[Record]]]  # by seed
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Combination:
     weights: Weights
     members: tuple[Contender, ...]
     outcomes: tuple[Outcome, ...]
+    told: Mapping[str, Mapping[str, Any]]  # of each domain, as `describe_predictions` returns it
 
 
 def combine_candidates(sweep: Sweep, names: Sequence[str], rule: str) -> Combination | None:
@@ -43,32 +47,70 @@ def combine_candidates(sweep: Sweep, names: Sequence[str], rule: str) -> Combina
     final = sweep.weigh((), sweep.choose_members((), names, rule))
     if final is None:
         return None
-    outcomes = [o for d in sweep.domains for o in judge_ensemble(sweep, (d,), names, rule)]
-    return Combination(final[0], tuple(final[1]), tuple(outcomes))
+    said = {d: predict_together(sweep, (d,), names, rule) for d in sweep.domains}
+    outcomes = [o for d, its in said.items() for o in _judge(sweep, (d,), its)]
+    told = describe_domains(sweep, {d: [outputs for outputs, _ in its.values()] for d, its in said.items()})
+    return Combination(final[0], tuple(final[1]), tuple(outcomes), told)
 
 
 def judge_ensemble(
     sweep: Sweep, target: Target, names: Sequence[str], rule: str, weigh: Weigh = lambda weights: weights.shrunk
 ) -> list[Outcome]:
     """Judge on a domain the ensemble that is weighed without it, for each seed."""
+    return _judge(sweep, target, predict_together(sweep, target, names, rule, weigh))
+
+
+def predict_together(
+    sweep: Sweep, target: Target, names: Sequence[str], rule: str, weigh: Weigh = lambda weights: weights.shrunk
+) -> Told:
+    """Return by seed what the ensemble that is weighed without a domain says of it, with the records of its members;
+    None where all diverged."""
     team = sweep.weigh(target, sweep.choose_members(target, names, rule))
     if team is None:
-        return [_make_outcome(sweep, target, seed, {}, []) for seed in sweep.seeds]
+        return {seed: (None, []) for seed in sweep.seeds}
     weights, members = team
-    outcomes = []
+    told: Told = {}
     for seed in sweep.seeds:
         counting = [i for i, weight in enumerate(weigh(weights)) if weight > 0]
         said = {i: sweep.predict(target, members[i], target[0], seed) for i in counting}
         said = {i: outputs for i, outputs in said.items() if np.isfinite(outputs).all()}  # the others diverged
         records = [r for i in said for r in sweep.list_records(target, members[i]) if r.seed == seed]
         total = sum(weigh(weights)[i] for i in said)
-        metrics: Mapping[str, float] = {}
+        outputs = None
         if said:
             its = [weigh(weights)[i] / total for i in said]
             outputs = combine(np.stack(list(said.values())), its, [weights.temperatures[i] for i in said])
-            metrics = measure(sweep, target[0], outputs)
-        outcomes.append(_make_outcome(sweep, target, seed, metrics, records))
-    return outcomes
+        told[seed] = outputs, records
+    return told
+
+
+def predict_choice(sweep: Sweep, names: Sequence[str], rule: str) -> dict[str, list[Floats | None]]:
+    """Return by domain and seed what the single choice that is made without it says of it; None where all diverged."""
+    found: dict[str, list[Floats | None]] = {}
+    for d in sweep.domains:
+        choice, candidates = sweep.choose((d,), names, rule)
+        if choice is None:
+            found[d] = []
+            continue
+        found[d] = [sweep.predict((d,), candidates[choice.index], d, seed) for seed in sweep.seeds]
+    return found
+
+
+def describe_domains(sweep: Sweep, said: Mapping[str, Sequence[Floats | None]]) -> dict[str, dict[str, Any]]:
+    """Describe by domain what is said of it; one for which all diverged is left out."""
+    found = {}
+    for d, each in said.items():
+        sound = [outputs for outputs in each if outputs is not None and np.isfinite(outputs).all()]
+        if sound:
+            found[d] = describe_predictions(*sweep.take_labels(d), sound)
+    return found
+
+
+def _judge(sweep: Sweep, target: Target, said: Told) -> list[Outcome]:
+    return [
+        _make_outcome(sweep, target, seed, {} if outputs is None else measure(sweep, target[0], outputs), records)
+        for seed, (outputs, records) in said.items()
+    ]
 
 
 def measure(sweep: Sweep, domain: str, outputs: Floats) -> dict[str, float]:

@@ -45,10 +45,12 @@ from seqdg.data import Dataset
 from seqdg.estimator.compare.combining import (
     Combination,
     combine_candidates,
+    describe_domains,
     list_winners,
     make_member,
     name_winner,
     note_weights,
+    predict_choice,
 )
 from seqdg.estimator.compare.comparison import (
     CHOSEN,
@@ -57,11 +59,13 @@ from seqdg.estimator.compare.comparison import (
     REPORTED,
     RULES,
     SOURCE_VAL,
+    STOPPED,
     Comparison,
     Winner,
     check_rules,
     looks_at_held_out,
     score_constant,
+    split_rule,
 )
 from seqdg.estimator.compare.folds import (
     MOST_ROWS,
@@ -265,7 +269,7 @@ def compare(
     with ExitStack() as stack:
         stack.callback(sweep.sink.close)
         sweep.on_progress = on_progress or stack.enter_context(show_progress("comparing", quiet=not verbose))
-        if runs is None and combined:
+        if runs is None:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="seqdg-", ignore_cleanup_errors=True)))
             sweep.sink.saving = keep_predictions(Folder(folder), criterion)
         if budget is None:
@@ -279,7 +283,7 @@ def compare(
             combination = combine_candidates(sweep, able, select)
         elif combined:
             notes.append(f"There is no ensemble: {able[0]} is all that is left of {len(combined)} candidates.")
-    comparison = _make_comparison(sweep, learners, reported, select, baseline, notes, left_out, combination)
+        comparison = _make_comparison(sweep, learners, reported, select, baseline, notes, left_out, combination)
     for sentence in comparison.warnings:
         warnings.warn(sentence, DoubtfulChoice, stacklevel=2)
     if not refit:
@@ -422,9 +426,15 @@ def _make_comparison(
     stop = sweep.find_stop((), best, select) if learners[best.name].takes_steps else None
     pick = name_winner(best, rate, stop)
     team: dict[str, Any] = {}
+    told: Mapping[str, Mapping[str, Any]]
     if combination is not None:
         team = {"combined": combination.outcomes, "members": list_winners(combination, rate), "pick": pick}
         notes = [*notes, *note_weights(combination)]
+    if combination is not None:
+        told = combination.told
+    else:  # kept predictions are those of the steps that validate best
+        stopped = split_rule(select)[0] == STOPPED
+        told = {} if stopped else describe_domains(sweep, predict_choice(sweep, names, select))
     return Comparison(
         domains=sweep.domains,
         algorithms={name: max(sum(c.name == name for c in sweep.tried[t]) for t in targets) for name in names},
@@ -439,6 +449,8 @@ def _make_comparison(
         left_out=tuple(left_out),
         rows=_count_rows(data),
         constant=score_constant(data),
+        classes=tuple(data.classes),
+        told=told,
         reason=choice,
         ranked=tuple(candidate.name for candidate in candidates),
         nested=sweep.nested,
@@ -510,7 +522,7 @@ def _refit_winner(
         if winner.lr is not None:
             estimator.set_params(lr=winner.lr)
     estimator.fit_prepared(user_data, may_fit)
-    estimator.add_facts(estimate=comparison.describe())
+    estimator.add_facts(estimate=comparison.describe(), comparison=comparison.describe_candidates())
     return replace(comparison, estimator=estimator)
 
 

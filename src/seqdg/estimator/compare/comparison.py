@@ -14,12 +14,14 @@ its averages, then other models without a net, then the rest, in the order in wh
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
+from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
@@ -27,6 +29,7 @@ from torch import Tensor
 
 from seqdg.base import UsageError, align_columns, count_things, unknown
 from seqdg.data import Dataset
+from seqdg.estimator.model_report import write_model_report
 from seqdg.estimator.recipe import WEIGHTED
 from seqdg.results import (
     AVERAGE,
@@ -43,6 +46,9 @@ from seqdg.results import (
     predict_next_domain,
 )
 from seqdg.training import measure_rows
+
+if TYPE_CHECKING:
+    from seqdg.estimator.column_importance import Importance
 
 SOURCE_VAL, LEAVE_ONE_OUT, BOTH, ORACLE = "source-val", "leave-one-out", "both", "oracle"
 STOPPED = "leave-one-out-stopped"
@@ -177,6 +183,8 @@ class Comparison:
     combined: Sequence[Outcome] = ()  # what the weighted ensemble reaches; none: one candidate was chosen
     members: tuple[Winner, ...] = ()  # of the ensemble for all domains, the heaviest first
     pick: Winner | None = None  # what would be chosen in place of an ensemble
+    classes: tuple[str, ...] = ()
+    told: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of each held-out domain, for the report
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -387,6 +395,48 @@ class Comparison:
             "held_out": self.metrics(),
             "warnings": self.warnings,
         }
+
+    def describe_candidates(self) -> dict[str, Any]:
+        """Return what `report` shows beside the card, as JSON holds it."""
+        ahead, scores = self.next_domain, self.scores()
+        rows = [
+            {
+                **{name: None if pd.isna(value) else value for name, value in row.items()},
+                "scores": scores[row["candidate"]],
+            }
+            for row in self.leaderboard().to_dict("records")
+            if row["candidate"] in scores
+        ]
+        constant = {"name": self._constant_name, "scores": self._constant_scores} if self.constant else None
+        return {
+            "criterion": self.criterion,
+            "judged": self.judged,
+            "candidates": json.loads(json.dumps(rows)),
+            "constant": constant,
+            "rows": dict(self.rows),
+            "limits": [] if ahead is None else [list(pair) for pair in ahead.limits],
+            "inconsistency": None if ahead is None else ahead.inconsistency,
+            "classes": list(self.classes),
+            "domains": {d: dict(its) for d, its in self.told.items()},
+        }
+
+    def report(self, out: str | Path, importance: Importance | None = None) -> Path:
+        """Write a page on what to expect of the model, for a browser without a network; return its path.
+
+        Parameters
+        ----------
+        out : str or Path
+            A file that ends in .html, or a directory for report.html.
+        importance : Importance, optional
+            What `seqdg.importance` measured, to be shown too.
+
+        Returns
+        -------
+        Path
+            Where the page is.
+        """
+        about = {"estimate": self.describe(), "comparison": self.describe_candidates(), "notes": list(self.notes)}
+        return write_model_report({"algorithm": self.winner.algorithm, "facts": about}, Path(out), importance)
 
     def __repr__(self) -> str:
         candidates, domains = count_things(len(self.algorithms), "candidate"), count_things(len(self.domains), "domain")
