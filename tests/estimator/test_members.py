@@ -70,7 +70,7 @@ def test_an_ensemble_is_saved_loaded_described_and_exported_as_one(rows, tmp_pat
     loaded = seqdg.DomainClassifier.load(tmp_path / "m", device="cpu")
     np.testing.assert_array_equal(loaded.predict_proba(x), model.predict_proba(x))
     assert loaded.members == 3
-    assert "an ensemble of 3 nets" in (tmp_path / "m" / "card.md").read_text()
+    assert "an ensemble of 3 networks" in (tmp_path / "m" / "card.md").read_text()
     onnxruntime = pytest.importorskip("onnxruntime")
     export_onnx(loaded.model_, tmp_path / "m.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])

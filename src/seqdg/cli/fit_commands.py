@@ -303,6 +303,7 @@ def predict(
     encoding: str = "",
     force: bool = False,
     label_shift: bool = False,
+    strict: bool = False,
 ) -> None:
     """Predict the rows of a table, or the images of a folder.
 
@@ -327,6 +328,8 @@ def predict(
     label_shift
         Correct the probabilities for how frequent the classes are in this table, as its rows tell without labels: for
         one domain, where classes are more or less frequent than in training and otherwise look the same.
+    strict
+        Refuse a table with a column that is distributed unlike in every training domain. Default: a note names it.
     """
     loaded = estimator.read_model(model, device=base.choose_device(device))
     ids, missing_values = options.split_names(id), options.split_words(na)
@@ -341,6 +344,7 @@ def predict(
             na=missing_values,
             encoding=encoding,
             label_shift=label_shift,
+            strict=strict,
         )
     to_standard = str(out) == "-"
     for note in tally.notes.values():

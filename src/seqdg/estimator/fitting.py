@@ -56,7 +56,8 @@ def fit_model(user_data: UserData, recipe: Recipe, on_progress: ProgressCallback
         model: Model = _fit_net(user_data, recipe, recipe.algorithm, on_progress)
     else:
         model = _fit_arrays(user_data, recipe)
-    return model.with_facts(columns=dict(user_data.columns)) if user_data.columns else model
+    about = {"columns": dict(user_data.columns), "profile": dict(user_data.profile)}
+    return model.with_facts(**{name: what for name, what in about.items() if what})
 
 
 def _fit_arrays(user_data: UserData, recipe: Recipe) -> ArrayModel:
@@ -183,7 +184,7 @@ def fit_ensemble(
             continue
         scaling = recipe.protocol.scaling
         if scaling not in scaled:
-            scaled[scaling] = user_data.scale(scaling)
+            scaled[scaling] = replace(user_data.scale(scaling), profile={})  # the ensemble has it, once
         rows = scaled[scaling]
         try:
             fitted.append((fit_model(rows, adapt_recipe(recipe, rows.dataset)), member))
@@ -210,6 +211,7 @@ def fit_ensemble(
         **({} if model.is_regression else {"priors": _mix_priors(kept)}),
         "parameters": {**about.facts["parameters"], "algorithm": WEIGHTED, "settings": {}, "stop": None},
         "notes": list(dict.fromkeys([*notes, *left_out])),
+        **({"profile": dict(user_data.profile)} if user_data.profile else {}),
     }
     together = {"together": "all" if model.least else model.together} if model.together else {}
     return replace(model, facts={**{k: v for k, v in facts.items() if k != "together"}, **together})

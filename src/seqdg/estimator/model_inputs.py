@@ -109,6 +109,14 @@ class TableInput:
                 )
         return raw, codes, notes
 
+    def list_columns(self, frame: Frame) -> dict[str, Column]:
+        """Return by name the columns of numbers, nan where one is missing, and of categories, None where."""
+        columns = dict(zip(self._match_names(frame), frame.columns, strict=True))
+        numbers = [name for name in self.names if name in self.numeric]
+        kept = {name: drop_missing(columns[name], self.na) for name in (*numbers, *self.vocabulary)}
+        read = {name: expect_numbers(name, kept[name], frame.row_numbers) for name in numbers}
+        return read | {name: expect_words(kept[name], known) for name, known in self.vocabulary.items()}
+
     def prepare(self, x: Tensor) -> Tensor:
         return x
 

@@ -41,6 +41,7 @@ from seqdg.data import (
     to_word,
     to_words,
 )
+from seqdg.estimator.drift import Watch
 from seqdg.estimator.label_shift import FEWEST, check_label_shift, correct_label_shift
 from seqdg.estimator.model import Model
 from seqdg.estimator.model_inputs import ImageInput, TableInput, make_missing_error
@@ -75,6 +76,7 @@ class Tally:
     unknown: Counter[str] = field(default_factory=Counter)  # labels that are no class of the model, or no number
     present: Counter[str] = field(default_factory=Counter)  # cells that hold a value, by column
     notes: dict[str, str] = field(default_factory=dict)  # the first of each kind
+    unlike: list[str] = field(default_factory=list)  # which columns are unlike those of every training domain
 
     def note(self, *sentences: str) -> None:
         for sentence in sentences:
@@ -156,6 +158,7 @@ def predict_file(
     na: Sequence[str] = (),
     encoding: str = "",
     label_shift: bool = False,
+    strict: bool = False,
 ) -> Tally:
     """Write a row per row of the data: its label and the probability of every class, or the number predicted.
 
@@ -163,6 +166,7 @@ def predict_file(
     that the model remembers and the table has.   na: text and numbers that mean missing, besides those that the model
     remembers.   encoding: of a table of text; empty: told from the file.
     label_shift: correct probabilities for how frequent the classes are among these rows, which are one domain's.
+    strict: raise a UsageError, and write nothing, where a column is unlike that of every training domain.
     """
     if label_shift:
         check_label_shift(model.facts.get("priors"), FEWEST)
@@ -199,6 +203,9 @@ def predict_file(
         if not tally.rows:
             raise UsageError(f"{data} has 0 rows: there is nothing to predict.")
         tally.conclude(model)
+        if tally.unlike and strict:
+            raise UsageError(f"{' '.join(tally.unlike)} Nothing was written, as --strict refuses such a table.")
+        tally.note(*tally.unlike)
     return tally
 
 
@@ -223,14 +230,17 @@ def _read_table(
     labels = [label] if label else []
     has_numbers = model.classes.dtype.kind in "iuf"  # an empty array, of floats, for regression
     numeric = [*read.numeric, *(labels if has_numbers and not model.is_regression else []), tally.weight]
+    watch = Watch(model.facts.get("profile", {}))
     for frame in table.read_batches([*wanted, *labels, tally.weight], numeric, on_progress, kept):
         truth = to_words(frame.columns[frame.names.index(label)]) if label in frame.names else None
         features = frame.without(name for name in frame.names if name not in wanted)
         rows, notes = read.read(features)
         tally.note(*notes)
         tally.present.update({n: count_present(c) for n, c in zip(features.names, features.columns, strict=True)})
+        watch.add(read.list_columns(features))
         weight = _read_weights(frame, tally.weight)
         yield Part(rows, None if truth is None else drop_missing(truth, read.na), weight, frame.raw)
+    tally.unlike += watch.list_unlike()
 
 
 def _choose_weight(model: Model, table: TableFile, tally: Tally) -> str:

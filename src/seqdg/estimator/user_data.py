@@ -36,6 +36,7 @@ from seqdg.data import (
     rank_word,
     to_word,
 )
+from seqdg.estimator.drift import Profile, profile_columns
 from seqdg.estimator.model_inputs import ArrayInput, ImageInput, Input, TableInput, learn_table_input
 from seqdg.estimator.recipe import Recipe
 from seqdg.results import CRITERIA
@@ -52,6 +53,7 @@ class UserData:
     classes: NDArray[Any]  # as the user calls them; none for regression
     columns: Mapping[str, str] = field(default_factory=dict)  # what was decided about each column of a table
     frame: Frame | None = None  # the table itself
+    profile: Profile = field(default_factory=dict)  # what each domain has of its columns
 
     def scale(self, scaling: str) -> UserData:
         """Return the same with the numbers of a table scaled, once for all trials, and no value missing."""
@@ -205,7 +207,8 @@ def make_user_data(
     )
     frame = x if isinstance(x, Frame) else None
     types = {} if frame is None else {t.name: t.describe() for t in frame.types or ()}
-    return UserData(dataset, read, classes, types, frame)
+    profile = {} if frame is None else profile_columns(frame, domain, names)
+    return UserData(dataset, read, classes, types, frame, profile)
 
 
 def _encode(y: NDArray[Any], recipe: Recipe) -> tuple[NDArray[Any], NDArray[np.int64]]:
