@@ -50,8 +50,13 @@ if TYPE_CHECKING:
         File,
         decode,
         decode_file,
+        find_cache_folder,
+        lock_cache,
+        open_cache,
         open_container,
         require_pillow,
+        write_cache,
+        write_header,
     )
     from seqdg.data.rotated_mnist import BUNDLED
     from seqdg.data.scaling import (

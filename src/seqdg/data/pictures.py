@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.lib import format as npy
@@ -310,18 +310,18 @@ def fill_pixels(
         cropped = " cropped" if spec.crop else ""
         key = hashlib.sha256(f"{VERSION} {content} {size}{cropped}".encode()).hexdigest()[:32]
         path = folder / f"{key}.npy"
-        contents.x = _open_cache(path, len(pictures))
+        contents.x = open_cache(path, len(pictures))
         if contents.x is None:
             if path.exists():
                 text = "is damaged or of an older version: its pictures are decoded again"
                 warnings.warn(f"{path} {text}.", stacklevel=2)
             require_pillow()
-            with _lock(path):
-                contents.x = _open_cache(path, len(pictures))  # another process may have made it meanwhile
+            with lock_cache(path):
+                contents.x = open_cache(path, len(pictures))  # another process may have made it meanwhile
                 if contents.x is None:
                     files = [p.file for p in pictures]
                     contents.problems += _decode_all(container, files, size, spec.crop, path, progress)
-                    contents.x = _open_cache(path, len(pictures))
+                    contents.x = open_cache(path, len(pictures))
     except OSError as error:
         raise UsageError(
             f"The cache cannot be written to {folder}: {error.strerror or error}. Make room there, or set SEQDG_CACHE "
@@ -356,15 +356,35 @@ def _hash_pictures(container: Container, pictures: Sequence[PictureFile]) -> str
     return digest.hexdigest()
 
 
-def _open_cache(path: Path, rows: int) -> NDArray[np.uint8] | None:
-    """Open the file, or return None if it is missing, incomplete or damaged."""
+def open_cache(path: Path, rows: int) -> NDArray[Any] | None:
+    """Map the file, or return None if it is missing, incomplete or damaged."""
     try:
         if _is_whole(path):
-            pixels: NDArray[np.uint8] = np.load(path, mmap_mode="r", allow_pickle=False)
-            return pixels if len(pixels) == rows else None
+            mapped: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+            return mapped if len(mapped) == rows else None
     except (FileNotFoundError, ValueError):  # none, or an empty one
         pass
     return None
+
+
+def write_cache(path: Path, parts: Iterable[bytes | memoryview]) -> None:
+    """Write the bytes of a cache as `open_cache` reads them, but for the hash, which follows from them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(path.parent)
+    digest = hashlib.sha256()
+    with replace_file(path) as out:
+        for part in parts:
+            out.write(part)
+            digest.update(part)
+        out.write(digest.hexdigest().encode())
+
+
+def write_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """Return how the file of an array begins: as numpy has it."""
+    header = io.BytesIO()
+    about = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    npy.write_array_header_1_0(header, about)
+    return header.getvalue()
 
 
 def _is_whole(path: Path) -> bool:
@@ -397,10 +417,9 @@ def _decode_all(
         if shutil.disk_usage(path.parent).free < (needs := math.prod(shape)):
             raise OSError(f"the disk has too little room for {needs / 2**30:.1f} GiB")
         with replace_file(path) as out:
-            header = io.BytesIO()
-            npy.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
-            digest = hashlib.sha256(header.getvalue())
-            out.write(header.getvalue())
+            header = write_header(shape, np.dtype(np.uint8))
+            digest = hashlib.sha256(header)
+            out.write(header)
             decoded = _run_ahead(pool, lambda file: decode_file(container, file, size, crop=crop), files, block)
             for done, result in enumerate(decoded, 1):
                 if isinstance(result, Problem):
@@ -453,7 +472,7 @@ def _measure_side(container: Container, file: File) -> int:
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def lock_cache(path: Path) -> Iterator[None]:
     """Let one process in at a time, so that a set is decoded once. The lock of a process that dies is released."""
     lock_path = path.with_suffix(".lock")
     with lock_path.open("a") as lock:

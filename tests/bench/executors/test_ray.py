@@ -9,13 +9,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
 import pytest
+import torch
 
 from command import seqdg
+from seqdg.base import SEAL_SIZE
+from seqdg.bench.executors import ray as executors
+from seqdg.data import make_dataset
 from seqdg.results import Store
 
 RAY = importlib.util.find_spec("ray") is not None
@@ -199,42 +206,129 @@ def test_what_waits_for_the_driver_keeps_its_core_from_other_groups() -> None:
 
 
 CLUSTER = """
-import logging, sys
+import logging, os, sys
 from ray.cluster_utils import Cluster
-cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-node = cluster.add_node(num_cpus=1)
+caches = os.environ.get("SEQDG_TEST_CACHES", "")  # of every node its own, as on machines of their own
+def cache_of(name):
+    return {"env_vars": {"SEQDG_CACHE": os.path.join(caches, name)}} if caches else {}
+cpus = 0 if caches.endswith("late") else 1
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cpus, **cache_of("first")})
+node = cluster.add_node(num_cpus=1, **cache_of("second")) if cpus else None
 print(cluster.address, flush=True)
 for line in sys.stdin:
-    cluster.remove_node(node, allow_graceful=False)
-    print("removed", flush=True)
+    if line.strip() == "kill":
+        cluster.remove_node(node, allow_graceful=False)
+    else:
+        cluster.add_node(num_cpus=1, **cache_of("joined"))
+    print("done", flush=True)
 cluster.shutdown()
 """
 
 
 @pytest.fixture
-def cluster() -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A cluster of two nodes with one CPU each; a line written to it kills the second."""
-    process = started(code=CLUSTER)
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[str], Path]]:
+    """A cluster of two nodes with one CPU each; the line `kill` kills the second, `join` adds another. Of `late`, no
+    node has a CPU before that one joins."""
+    caches = tmp_path / getattr(request, "param", "caches")
+    process = started(code=CLUSTER, SEQDG_TEST_CACHES=str(caches))
     assert process.stdout is not None
-    yield process.stdout.readline().strip(), process
+    yield process.stdout.readline().strip(), process, caches
     process.communicate(timeout=60)
+
+
+def tell(nodes: subprocess.Popen[str], line: str) -> None:
+    assert nodes.stdin is not None
+    assert nodes.stdout is not None
+    nodes.stdin.write(f"{line}\n")
+    nodes.stdin.flush()
+    assert nodes.stdout.readline().strip() == "done"
+
+
+def read_caches(folder: Path) -> list[bytes]:
+    """Read every file of rows below a folder."""
+    return [path.read_bytes() for path in sorted(folder.rglob("*.npy"))]
 
 
 @pytest.mark.ray
 @needs_ray
 def test_on_a_cluster_that_loses_a_node_the_others_take_its_groups(tmp_path: Path, expected, cluster) -> None:
-    address, nodes = cluster
-    words = [*WORDS, "--executor", "ray", "--address", address, "--checkpoint", "0.2", "--out", tmp_path]
-    run = started(*words)
-    wait_for(lambda: under_way(tmp_path), run)
-    nodes.stdin.write("kill\n")
-    nodes.stdin.flush()
-    assert nodes.stdout.readline().strip() == "removed"
+    address, nodes, caches = cluster
+    words = [*WORDS, "--executor", "ray", "--address", address, "--checkpoint", "0.2", "--out", tmp_path / "run"]
+    run = started(*words, SEQDG_CACHE=str(tmp_path / "driver"))
+    wait_for(lambda: under_way(tmp_path / "run") and len(read_caches(caches)) == 2, run)
+    tell(nodes, "kill")
     code, out, err = finished(run)
     assert code == 0, err
     assert "with 2 workers" in err
-    assert results(tmp_path) == expected[0]
+    assert results(tmp_path / "run") == expected[0]
     assert out == expected[1]
+    (own,) = read_caches(tmp_path / "driver")
+    assert [read_caches(caches / name) for name in ("first", "second")] == [[own], [own]]  # one file on each node
+
+
+@pytest.mark.ray
+@needs_ray
+@pytest.mark.parametrize("cluster", ["late"], indirect=True)
+def test_a_node_that_joins_later_fetches_the_rows_and_trains(tmp_path: Path, expected, cluster) -> None:
+    address, nodes, caches = cluster
+    run = started(*WORDS, "--executor", "ray", "--address", address, "--out", tmp_path / "run")
+    wait_for((tmp_path / "run" / "results.sqlite").exists, run)
+    tell(nodes, "join")
+    code, out, err = finished(run)
+    assert code == 0, err
+    assert results(tmp_path / "run") == expected[0]
+    assert out == expected[1]
+    assert len(read_caches(caches / "joined")) == 1
+    assert not read_caches(caches / "first")
+
+
+class Fetched:
+    """Stands in for what Ray returns at once, and for what a future of it returns."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def future(self) -> Fetched:
+        return self
+
+    def result(self) -> bytes:
+        return self.content
+
+
+def test_rows_travel_in_blocks_and_a_node_fetches_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "BLOCK", 1000)
+    monkeypatch.setenv("SEQDG_CACHE", str(tmp_path / "driver"))
+    x = np.random.default_rng(0).normal(size=(60, 11)).astype(np.float32)
+    dataset = make_dataset(x, np.arange(60) % 2, domain=np.repeat(["a", "b", "c"], 20))
+    path = executors._find_file(dataset)
+    assert executors._find_file(dataset) == path
+    size = path.stat().st_size - SEAL_SIZE
+    shelf, asked = executors._Shelf(str(path), path.name, size), []
+
+    def read(start: int, length: int) -> Fetched:
+        asked.append(length)
+        return Fetched(shelf.read(start, length))
+
+    about = {f.name: getattr(dataset, f.name) for f in fields(dataset) if f.name != "x"}
+    hand = SimpleNamespace(read=SimpleNamespace(remote=read))
+    rows = executors._SharedRows("run", path.name, size, about, True, hand)
+    monkeypatch.setenv("SEQDG_CACHE", str(tmp_path / "node"))
+    for _ in range(2):
+        there = rows.open()
+        assert torch.equal(there.x, dataset.x)
+        assert there.fingerprint == dataset.fingerprint
+    assert sum(asked) == size
+    assert max(asked) == 1000
+    # A driver that is a client of the cluster gives its file to the actor, on whose node it is then the node's own.
+    monkeypatch.setenv("SEQDG_CACHE", str(tmp_path / "head"))
+    far = executors._Shelf("/nowhere/rows.npy", path.name, size)
+    assert far.needs_content()
+    content = path.read_bytes()
+    for start in range(0, len(content), 1000):
+        far.append(content[start : start + 1000], start + 1000 >= len(content))
+    assert read_caches(tmp_path / "head") == [content]
+    assert torch.equal(rows.open().x, dataset.x)
+    assert sum(asked) == size  # nothing more was fetched
 
 
 @pytest.mark.ray

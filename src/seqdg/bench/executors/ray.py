@@ -1,12 +1,16 @@
 """Groups on a Ray cluster.
 
-The driver alone writes: it hands out the data set, which Ray keeps once per node, and each group's last checkpoint;
-workers send it steps, checkpoints, weights and warnings through a mailbox, and their records as the result. The mailbox
-answers that the run stops, where it does. A group whose worker or node dies is given to another.
+The driver alone writes: it hands out each group's last checkpoint; workers send it steps, checkpoints, weights and
+warnings through a mailbox, and their records as the result. The mailbox answers that the run stops, where it does. A
+group whose worker or node dies is given to another, and a node that joins later takes its part of what is left.
+
+The rows of the data set are a file in the cache folder of every node, which its workers map. The first of them fetches
+it, block by block, from an actor beside the driver: Ray's object store never holds more than a few blocks of it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import signal
@@ -18,20 +22,23 @@ import warnings
 from collections import deque
 from collections.abc import Collection
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import torch
 
-from seqdg.base import UsageError, count_cores, refuse_broken, state_reason
+from seqdg.base import SEAL_SIZE, UNFINISHED, UsageError, count_cores, refuse_broken, state_reason
 from seqdg.bench.execution import FinishedGroups, OnGroupStep, record_failure, train_group
 from seqdg.bench.executors.workers import ATTEMPTS, PATIENCE, Warned, describe_warning
 from seqdg.bench.task import Group, RowsInMemory, Session
-from seqdg.data import Dataset
+from seqdg.data import Dataset, find_cache_folder, lock_cache, open_cache, write_cache, write_header
 from seqdg.results import Record
 from seqdg.training import name_checkpoint
 
+BLOCK = 2**25  # bytes of rows that travel together
 MOMENT = 0.5  # seconds between looks into the mailbox
 START = "`ray start --head` starts one; without --address, one is started on this machine for the run."
 TOKEN = (
@@ -149,7 +156,7 @@ class _Driver:
         here = self.ray.get_runtime_context().get_node_id()
         stays = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
         self.mailbox = self.ray.remote(num_cpus=0, scheduling_strategy=stays)(_Mailbox).remote()
-        self.data = self.ray.put(_to_arrays(session.task.dataset()))
+        self.rows = _share_rows(self.ray, session.task.dataset(), stays)
         self.away = self.ray.put(replace(session, saving=replace(session.saving, files=None)))
         # max_calls=0: a worker lives on after a group, with torch imported and the data on its GPU.
         self.work = self.ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0, max_calls=0)(_train_remotely)
@@ -164,7 +171,7 @@ class _Driver:
         left = files.read(name) if files is not None else None
         checkpoint = {} if left is None else {name: left}
         self.groups[group.key] = group
-        ref = self.work.remote(group, self.away, self.data.hex(), self.data, self.mailbox, checkpoint)
+        ref = self.work.remote(group, self.away, self.rows, self.mailbox, checkpoint)
         self.under_way[ref] = group, attempt
 
     def collect(self) -> list[tuple[Group, int, list[Record] | None, str]]:
@@ -267,7 +274,7 @@ def _wait_for(result: Any) -> Any:
 
 
 def _train_remotely(
-    group: Group, session: Session, run: str, data: Dataset, mailbox: Any, checkpoint: dict[str, bytes]
+    group: Group, session: Session, rows: _SharedRows, mailbox: Any, checkpoint: dict[str, bytes]
 ) -> list[Record] | None:
     """Train a group in a process of Ray. Return its records, or None if the run stops meanwhile."""
     saving = replace(session.saving, files=_PostedFiles(mailbox, checkpoint))
@@ -284,10 +291,10 @@ def _train_remotely(
 
     try:
         on_step(0)
-        if run not in _rows:
+        if rows.run not in _rows:
             _rows.clear()
-            _rows[run] = RowsInMemory(_to_tensors(data))
-        task = replace(session.task, rows=_rows[run])
+            _rows[rows.run] = RowsInMemory(rows.open())
+        task = replace(session.task, rows=_rows[rows.run])
         return train_group(group, replace(session, task=task, saving=saving), on_step)
     except KeyboardInterrupt:
         return None
@@ -299,13 +306,98 @@ def _train_remotely(
 _rows: dict[str, RowsInMemory] = {}  # of the run that this process works for: the same object for each of its groups
 
 
-def _to_arrays(dataset: Dataset) -> Dataset:
-    """Replace tensors and memory maps by arrays, which Ray's processes share without copies."""
-    x = dataset.x.numpy() if isinstance(dataset.x, torch.Tensor) else np.asarray(dataset.x)
-    return replace(dataset, x=x)
+# Rows -----------------------------------------------------------------------------------------------------------------
 
 
-def _to_tensors(dataset: Dataset) -> Dataset:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the memory is read-only: nobody writes to it
-        return replace(dataset, x=torch.from_numpy(dataset.x))
+@dataclass(frozen=True)
+class _SharedRows:
+    """The data set of a run, as its workers get it: all but the rows, and where these are fetched."""
+
+    run: str
+    name: str  # of the file in the cache folder of every node
+    size: int  # of the file, without its hash
+    about: dict[str, Any]  # all fields of the data set but x
+    is_tensor: bool  # on the driver
+    shelf: Any
+
+    def open(self) -> Dataset:
+        """Map the file of this node, which the first of its workers fetches."""
+        folder, rows = find_cache_folder(), len(self.about["y"])
+        path = folder / self.name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with lock_cache(path):
+                x: Any = open_cache(path, rows)
+                if x is None:
+                    write_cache(path, map(self._fetch, range(0, self.size, BLOCK)))
+                    x = open_cache(path, rows)
+        except OSError as error:
+            raise UsageError(
+                f"The rows cannot be written to {folder} on {socket.gethostname()}: {error.strerror or error}. Make "
+                "room there, or set SEQDG_CACHE to another folder where Ray is started."
+            ) from error
+        if self.is_tensor:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that the memory is read-only: nobody writes to it
+                x = torch.from_numpy(x)
+        return Dataset(**self.about, x=x)
+
+    def _fetch(self, start: int) -> bytes:
+        content: bytes = _wait_for(self.shelf.read.remote(start, min(BLOCK, self.size - start)))
+        return content
+
+
+class _Shelf:
+    """An actor that hands out a file of rows: the driver's own, where it can read that, or what the driver gives it."""
+
+    def __init__(self, path: str, name: str, size: int) -> None:
+        whole = Path(path)
+        self.path = whole if whole.is_file() else find_cache_folder() / name
+        self.has = self.path.is_file() and self.path.stat().st_size == size + SEAL_SIZE
+
+    def needs_content(self) -> bool:
+        return not self.has
+
+    def append(self, content: bytes, is_last: bool) -> None:
+        """Take the next part of the file, with its hash at the end of the last one."""
+        unfinished = Path(f"{self.path}{UNFINISHED}")
+        unfinished.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished.open("ab") as file:
+            file.write(content)
+        if is_last:
+            unfinished.replace(self.path)
+
+    def read(self, start: int, length: int) -> bytes:
+        with self.path.open("rb") as file:
+            file.seek(start)
+            return file.read(length)
+
+
+def _share_rows(ray: Any, dataset: Dataset, stays: Any) -> _SharedRows:
+    """Write the rows into a file, unless they are one, and start the actor that hands it out."""
+    path = _find_file(dataset)
+    whole = path.stat().st_size
+    size = whole - SEAL_SIZE
+    shelf = ray.remote(num_cpus=0, scheduling_strategy=stays)(_Shelf).remote(str(path), path.name, size)
+    if ray.get(shelf.needs_content.remote()):  # it is on another machine: the driver is a client of the cluster
+        with path.open("rb") as file:
+            for start in range(0, whole, BLOCK):
+                ray.get(shelf.append.remote(file.read(BLOCK), start + BLOCK >= whole))
+    about = {f.name: getattr(dataset, f.name) for f in fields(dataset) if f.name != "x"}
+    return _SharedRows(uuid4().hex, path.name, size, about, isinstance(dataset.x, torch.Tensor), shelf)
+
+
+def _find_file(dataset: Dataset) -> Path:
+    """Return the file that a map of rows maps, or else write one, named by what is in it."""
+    x = dataset.x
+    known = Path(x.filename) if isinstance(x, np.memmap) and x.filename is not None else Path()
+    whole = open_cache(known, len(x)) if known.parent == find_cache_folder() else None
+    if whole is not None and whole.shape == x.shape:  # and x is not a part of it
+        return known
+    rows = np.ascontiguousarray(x.numpy() if isinstance(x, torch.Tensor) else x)
+    header, content = write_header(rows.shape, rows.dtype), rows.reshape(-1).view(np.uint8).data
+    path = find_cache_folder() / f"{hashlib.sha256(header + hashlib.sha256(content).digest()).hexdigest()[:32]}.npy"
+    with refuse_broken(f"The rows cannot be written to {path.parent}", ". Set SEQDG_CACHE to another folder."):
+        if open_cache(path, len(rows)) is None:
+            write_cache(path, [header, content])
+    return path
