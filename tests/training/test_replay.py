@@ -10,11 +10,11 @@ from seqdg.training.replay import Recorder
 F64 = torch.float64
 
 
-def _record(function, *inputs):
+def _record(function, *inputs, renews=True):
     """The function as a program, and what it returns for these inputs."""
     with Recorder(list(inputs)) as recorder:
         out = function(*inputs)
-    return recorder.finish(list(out)), out
+    return recorder.finish(list(out), renews), out
 
 
 def _draw(*shape, seed=0):
@@ -156,6 +156,22 @@ def _compose(seed, count=40):
         return [values[i] for i in kept]
 
     return function
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_program_that_renews_nothing_is_right_until_the_next_call(seed):
+    function = _compose(seed)
+    program, _ = _record(function, _draw(4, 4), _draw(4, 4, seed=1), renews=False)
+    for k in range(4):
+        x, y = _draw(4, 4, seed=100 + k), _draw(4, 4, seed=200 + k)
+        assert all(torch.equal(a, b) for a, b in zip(program(x, y), function(x, y), strict=True))
+        assert torch.equal(x, _draw(4, 4, seed=100 + k))
+
+
+def test_what_is_not_renewed_lies_where_it_lay():
+    program, _ = _record(lambda x: [x.exp(), x @ x], _draw(3, 3), renews=False)
+    first, second = ([out.data_ptr() for out in program(_draw(3, 3, seed=seed))] for seed in (1, 2))
+    assert first == second
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -10,7 +10,7 @@ What is written down then runs with as little as possible beside its arithmetic.
 call before. An operation writes into memory that is kept between calls, and takes it over from results whose last
 reader is through, so that little memory is in use, and stays in the cache. Where tensors stay, so do views of them:
 transpositions and reshapes take no time. What depends on no number of the inputs is computed once. What the program
-returns is new at every call.
+returns is new at every call, or else stays right until the next one.
 """
 
 from __future__ import annotations
@@ -81,8 +81,10 @@ class NotRecordable(RuntimeError):
     """Why the operations of one call may not be those of every call."""
 
 
-def record_at_first_call(function: Tensors) -> Tensors:
+def record_at_first_call(function: Tensors, renews: bool = True) -> Tensors:
     """Return the same function, which records its first call, checks the record at the second and from then on runs it.
+
+    renews: return new tensors at every call; else those that a call returns may be written over by the next one.
 
     Later calls give tensors of the same shapes. Where the operations cannot be written down, or give anything else than
     the function at the second call, it stays as it is.
@@ -92,7 +94,7 @@ def record_at_first_call(function: Tensors) -> Tensors:
     def call(*arguments: Any) -> Any:
         state["calls"] += 1
         if state["calls"] == 1:
-            state["recorded"], out = _record(function, arguments)
+            state["recorded"], out = _record(function, arguments, renews)
             return out
         recorded = state["recorded"]
         if recorded is None:
@@ -107,27 +109,51 @@ def record_at_first_call(function: Tensors) -> Tensors:
     return call
 
 
-def _record(function: Tensors, arguments: tuple[Any, ...]) -> tuple[Tensors | None, Any]:
+def _record(function: Tensors, arguments: tuple[Any, ...], renews: bool) -> tuple[Tensors | None, Any]:
     """Return the recorded function, None where there is none, and what the call returns."""
-    flat, structure = private.flatten(arguments)
+    flat, _ = private.flatten(arguments)
     recorder = Recorder([value for value in flat if isinstance(value, Tensor)])
     try:
         with torch.no_grad(), recorder:
             out = function(*arguments)
         leaves, of_result = private.flatten(out)
-        program = recorder.finish(leaves)
+        program = recorder.finish(leaves, renews)
     except NotRecordable:
         return None, function(*arguments)
     with torch.no_grad():  # prepare it, so that what is checked at the second call is what runs from then on
         program(*(value for value in flat if isinstance(value, Tensor)))
 
+    template = private.unflatten(range(len(leaves)), of_result)
+
     def run(*others: Any) -> Any:
-        values, other = private.flatten(others)
-        assert other == structure  # a step is always given the same
         with torch.no_grad():
-            return private.unflatten(program(*(v for v in values if isinstance(v, Tensor))), of_result)
+            return _arrange(template, program(*_list_tensors(others, [])))
 
     return run, out
+
+
+def _list_tensors(nested: Any, tensors: list[Tensor]) -> list[Tensor]:
+    """Add all tensors of nested lists, tuples and dictionaries, in their order, to a list: a step is always given the
+    same, so that nothing else needs to be known of them. torch's own functions take longer than a small product."""
+    if isinstance(nested, Tensor):
+        tensors.append(nested)
+    elif isinstance(nested, dict):
+        for value in nested.values():
+            _list_tensors(value, tensors)
+    elif isinstance(nested, list | tuple):
+        for value in nested:
+            _list_tensors(value, tensors)
+    return tensors
+
+
+def _arrange(template: Any, values: Sequence[Any]) -> Any:
+    """Put values in place of their numbers in nested lists, tuples and dictionaries."""
+    if isinstance(template, int):
+        return values[template]
+    if isinstance(template, dict):
+        return {name: _arrange(part, values) for name, part in template.items()}
+    parts = [_arrange(part, values) for part in template]
+    return type(template)(*parts) if hasattr(template, "_fields") else type(template)(parts)
 
 
 class Recorder(private.DispatchMode):  # type: ignore[no-untyped-call]
@@ -165,15 +191,16 @@ class Recorder(private.DispatchMode):  # type: ignore[no-untyped-call]
             raise NotRecordable(f"{function} looks at numbers")
         return out
 
-    def finish(self, results: list[Any]) -> Program:
-        """Return the program from the inputs to these results."""
+    def finish(self, results: list[Any], renews: bool = True) -> Program:
+        """Return the program from the inputs to these results, which are new tensors in every run if it renews them."""
         outputs = [self._find_all(value, []) for value in results]
         needed = {value for value in outputs if isinstance(value, Node)}
         for node in reversed(self.operations):
             if node in needed:
                 needed.update(node.inputs)
         operations = [node for node in self.operations if node in needed]
-        return Program(self.inputs, {n: t for n, t in self.constants.items() if n in needed}, operations, outputs)
+        constants = {n: t for n, t in self.constants.items() if n in needed}
+        return Program(self.inputs, constants, operations, outputs, renews)
 
     def _write(self, function: Any, args: Any, kwargs: Any, inputs: list[Node]) -> Node:
         """Return the operation's node, which is an older one where the same was computed before."""
@@ -236,6 +263,7 @@ class Program:
     constants: Mapping[Node, Tensor]  # their numbers may change between calls
     operations: Sequence[Node]
     results: Sequence[Any]
+    renews: bool = True  # what it returns; else that may lie where it lay in the run before
     prepared: Prepared | None = None
 
     def __call__(self, *inputs: Tensor) -> list[Any]:
@@ -317,7 +345,8 @@ class _Preparation:
         last = {self.owner[used]: i for i, node in enumerate(operations) for used in node.inputs}
         ending: list[list[Node]] = [[] for _ in operations]  # owners whose memory is read for the last time
         for owner, i in last.items():
-            ending[i].append(owner)
+            if owner not in self.returned:
+                ending[i].append(owner)
         for node, over in zip(operations, ending, strict=True):
             if node not in self.same:
                 self._prepare(node, over)
@@ -345,7 +374,8 @@ class _Preparation:
         used = [self.same.get(n, n) for n in node.inputs]
         is_view, is_returned = node.base is not None, node in self.returned
         is_constant = node.function in SHAPED or self.once.issuperset(used)
-        written = None if is_view or is_constant or is_returned else self._write_over(node, call, ending)
+        stays = is_view or is_constant or (is_returned and self.program.renews)
+        written = None if stays else self._write_over(node, call, ending)
         if written is not None:
             self.kind[node] = FIXED
             self.calls.append(written)

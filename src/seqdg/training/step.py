@@ -57,7 +57,7 @@ class StepWriter:
     def write(self, stage: int, records: bool = False) -> Step:
         """Make the step as it is written. records: run the operations of its first call from then on."""
         direct = self._watch(self.map_over_trials(self._make_direction(stage)))
-        direct = record_at_first_call(direct) if records else direct
+        direct = record_at_first_call(direct, renews=False) if records else direct
 
         def take(carried: Carried, episode: Episode, factor: Tensor | None) -> Tensor:
             params, memory, slots = carried["params"], carried["memory"], select_slots(carried)
@@ -72,7 +72,7 @@ class StepWriter:
                 optimizer.update_in_place(params, part, slots, self._scale_rates(factor, pace))
             if changed:
                 private.copy_each([memory[name] for name in changed], list(changed.values()))
-            return loss
+            return loss.clone() if records else loss  # what is recorded writes over it in the next step
 
         return take
 
