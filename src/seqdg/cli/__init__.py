@@ -165,7 +165,7 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         with base.heed_interrupts_once(), print_warnings_as_notes():
-            app()
+            app(prog_name="seqdg")  # also where it is called as `python -m seqdg`
     except base.UsageError as error:
         _refuse(*error.lines)
     except UnicodeEncodeError as error:
