@@ -116,16 +116,25 @@ def test_a_perfect_member_takes_all_where_the_others_say_nothing():
     assert weights.temperatures[0] < 1
 
 
-def test_only_who_is_far_behind_in_every_fold_drops_out():
+def test_who_is_far_behind_over_all_folds_drops_out():
     folds = make_folds((2.0, 2.0, 2.0, 2.0))
     for i, fold in enumerate(folds):
         fold.outputs[1] = 1 / CLASSES  # nowhere better than guessing
-        if i:
-            fold.outputs[2] = 1 / CLASSES  # somewhere as good as the best
+        if i == 0:
+            fold.outputs[2] = 1 / CLASSES  # elsewhere as good as the best
     weights = find_weights("abcd", folds)
     assert weights.takes_part == (True, False, True, True)
     assert weights.greedy[1] == 0
     np.testing.assert_allclose(weights.shrunk, 0.5 * np.array(weights.greedy) + 0.5 * np.array([1, 0, 1, 1]) / 3)
+
+
+def test_who_is_good_on_one_domain_alone_drops_out():
+    draw = np.random.default_rng(0)
+    folds = []
+    for i in range(3):
+        y = 3 * draw.normal(size=40)
+        folds.append(Fold(y, np.stack([y + draw.normal(size=40), y if i == 0 else y + 5])))
+    assert find_weights("ab", folds).takes_part == (True, False)
 
 
 def test_all_take_part_where_nobody_beats_a_constant():

@@ -5,10 +5,9 @@ A fold holds the rows of one source domain and, for each member, the predictions
 1. *Calibration.* Probabilities p of a member become  softmax(log max(p, 0.01 / classes) / T)  with a temperature T
    (Guo et al., ICML 2017; with the prior of `fit_temperature`) that fits the folds, each fold counting the same.
    Wherever a fold is judged below, T is fitted without it (without its fifth of the folds, where there are many).
-2. *Who takes part.* A member is far behind in a fold if its skill is less than half the best member's, where skill is
-   1 - loss / (loss of a constant prediction), and the constant is what the other folds hold: their class frequencies
-   (a hundredth of them spread evenly), or their mean. A member that is far behind in every fold whose best skill is
-   above 0 drops out, unless there is no such fold.
+2. *Who takes part.* A member that is far behind drops out: its skill is less than half the best member's, where skill
+   is 1 - loss / (loss of a constant prediction), both of all folds, and the constant of a fold is what the others hold:
+   their class frequencies (a hundredth of them spread evenly), or their mean. Where no skill is above 0, all take part.
 3. *Greedy selection with replacement* (Caruana et al., ICML 2004). Up to 50 times, the member joins that makes the
    loss of the mean smallest; the shortest selection with the smallest loss is kept. The loss is the mean over folds of
    the mean over rows of  -log of the mean probability of the true class,  or of the squared error of the mean number.
@@ -63,7 +62,7 @@ class Weights:
     names: tuple[str, ...]
     temperatures: tuple[float, ...]
     greedy: tuple[float, ...]  # adding up to 1
-    takes_part: tuple[bool, ...]  # False: far behind in every fold
+    takes_part: tuple[bool, ...]  # False: far behind
 
     @property
     def uniform(self) -> tuple[float, ...]:
@@ -155,24 +154,20 @@ def _tell(fold: Fold, temperatures: Floats) -> Floats:
 
 
 def _list_taking_part(folds: Sequence[Fold], told: Sequence[Floats]) -> NDArray[np.bool_]:
-    """Return (member,) False for members that are far behind in every fold in which anything can be told."""
-    behind = []
+    """Return (member,) False for members that are far behind."""
+    losses, constants = np.zeros(len(told[0])), 0.0
     for i, (fold, its) in enumerate(zip(folds, told, strict=True)):
         others = [f for j, f in enumerate(folds) if j != i] or [fold]
-        is_regression = fold.outputs.ndim == 2
-        losses = ((its - fold.y) ** 2 if is_regression else -np.log(its)) @ fold.share
-        if is_regression:
-            constant = (fold.y - np.mean([f.y @ f.share for f in others])) ** 2 @ fold.share
+        if fold.outputs.ndim == 2:
+            losses += (its - fold.y) ** 2 @ fold.share
+            constants += float((fold.y - np.mean([f.y @ f.share for f in others])) ** 2 @ fold.share)
         else:
             classes = fold.outputs.shape[-1]
             shares = np.mean([np.bincount(f.y, f.share, classes) for f in others], axis=0)
-            constant = -np.log(((1 - UNKNOWN) * shares + UNKNOWN / classes)[fold.y]) @ fold.share
-        skill = 1 - losses / constant if constant > 0 else np.zeros(len(losses))
-        if skill.max() > 0:
-            behind.append(skill < SKILL * skill.max())
-    if not behind:
-        return np.ones(len(told[0]), dtype=bool)
-    return np.asarray(~np.all(behind, axis=0))
+            losses += -np.log(its) @ fold.share
+            constants += float(-np.log(((1 - UNKNOWN) * shares + UNKNOWN / classes)[fold.y]) @ fold.share)
+    skill = 1 - losses / constants if constants > 0 else np.zeros(len(losses))
+    return np.asarray(skill >= SKILL * skill.max()) if skill.max() > 0 else np.ones(len(skill), dtype=bool)
 
 
 def _log(p: Floats) -> Floats:

@@ -155,7 +155,7 @@ def note_weights(combination: Combination) -> list[str]:
     behind = [name for name, part in zip(weights.names, weights.takes_part, strict=True) if not part]
     if behind:
         be = "is" if len(behind) == 1 else "are"
-        notes.append(f"{', '.join(behind)} {be} far behind on every held-out domain, and not in the ensemble.")
+        notes.append(f"{', '.join(behind)} {be} far behind on held-out domains, and not in the ensemble.")
     if len(behind) == len(weights.names) - 1:
         alone = weights.names[weights.takes_part.index(True)]
         notes.append(f"All weight is on {alone}: the ensemble is this one model.")
