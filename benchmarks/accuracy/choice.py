@@ -20,8 +20,10 @@ more, and each of the three seeds decides by itself:
 
 Calibration, selection and "far behind" are those of `seqdg.estimator.weighting`, with no constant changed after the
 first run. What did change, after seed 0 and before the other seeds: "far behind" meant behind in every fold, and means
-behind over all of them (with five patients of Parkinson's, a poor member is lucky with one). The score of a case, a set and a domain, is accuracy in %, or 100 R^2 against the variance of the whole set,
-averaged over seeds. Sets count the same, and so do the domains of a set. Differences are paired over domains; their
+behind over all of them (with five patients of Parkinson's, a poor member is lucky with one).
+
+The score of a case, a set and a domain, is accuracy in %, or 100 R^2 against the variance of the whole set, averaged
+over seeds. Sets count the same, and so do the domains of a set. Differences are paired over domains; their
 90 % interval is  mean ± 1.645 sqrt(sum over sets of variance / domains) / sets.
 
 OUT has a file for each seed, with what every training says of what it held out; tables are made of these alone. What
