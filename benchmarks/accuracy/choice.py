@@ -4,6 +4,7 @@
     python benchmarks/accuracy/choice.py --folder TABLES --out runs/mine     (CSV files with columns label and domain)
     python benchmarks/accuracy/choice.py --out runs/choice --read            (print the table of what is there)
     python benchmarks/accuracy/choice.py --out runs/choice --gains           (what each candidate is worth, and costs)
+    python benchmarks/accuracy/choice.py --out runs/choice --intervals       (how often the interval holds)
     python benchmarks/accuracy/choice.py --out runs/choice --read --candidates A,B     (the same, of these alone)
 
 Fixed before the run. Each set is cut to at most five domains, evenly spread in their order, and 1,000 rows, of every
@@ -45,7 +46,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import combinations
 from pathlib import Path
-from statistics import fmean, variance
+from statistics import fmean, median, variance
 from typing import Any
 
 import numpy as np
@@ -534,6 +535,43 @@ def format_gains(records: Sequence[tuple[int, SetRecords]]) -> str:
     return f"All together: {whole:.2f}\n\n{_draw(lines)}\n\n{_draw(steps)}"
 
 
+def format_intervals(records: Sequence[tuple[int, SetRecords]]) -> str:
+    """Format how often the 90 % interval for a domain holds its score: for every candidate and domain, the interval is
+    made from the scores on the others, of trainings that held out the domain and the other one."""
+    lines, held = [["set", "known domains", "cases", "within, in %", "median width"]], list[bool]()
+    for name in dict.fromkeys(its.name for _, its in records):
+        found = [each for _, its in records if its.name == name for each in _list_intervals(its)]
+        widths = [width for _, width in found]
+        held += [holds for holds, _ in found]
+        about = next(its.about for _, its in records if its.name == name)
+        unit = "% of the RMSE" if about["criterion"] == "rmse" else "points"
+        share = f"{100 * fmean(holds for holds, _ in found):.1f}"
+        lines.append([name, str(len(about["domains"]) - 1), str(len(found)), share, f"{median(widths):.1f} {unit}"])
+    return _draw([*lines, ["all", "", str(len(held)), f"{100 * fmean(held):.1f}", ""]])
+
+
+def _list_intervals(records: SetRecords) -> Iterator[tuple[bool, float]]:
+    """Yield of every candidate and domain whether the interval holds the score, and its width."""
+    from seqdg.results import predict_next_domain
+
+    criterion, count = records.about["criterion"], len(records.domains)
+    sign = -1 if criterion == "rmse" else 1  # records hold more as better
+    rows = [len(records.take_labels(d)) for d in range(count)]
+    for candidate in records.candidates:
+        reached = records.about["candidates"][candidate]["reached"]
+        for target in range(count):
+            sources = [s for s in range(count) if s != target]
+            pairs = {s: sorted((target, s)) for s in sources}
+            keys = [str(target), *("-".join(map(str, pair)) for pair in pairs.values())]
+            if not set(keys) <= set(reached):
+                continue
+            scores = [sign * reached["-".join(map(str, pair))][pair.index(s)] for s, pair in pairs.items()]
+            ahead = predict_next_domain(scores, [rows[s] for s in sources], criterion)
+            truth = sign * reached[str(target)][0]
+            whole = fmean(scores) if criterion == "rmse" else 1.0
+            yield ahead.low <= truth <= ahead.high, 100 * ahead.width / whole
+
+
 def _shorten(candidate: str) -> str:
     return "linear" if candidate in ("logistic", "ridge") else candidate
 
@@ -570,6 +608,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="60 steps: to see that it runs")
     parser.add_argument("--read", action="store_true", help="print the table of what is there, and end")
     parser.add_argument("--gains", action="store_true", help="print what each candidate is worth, and end")
+    parser.add_argument("--intervals", action="store_true", help="print how often the 90 %% interval holds, and end")
     options = parser.parse_args(arguments)
     options.work = options.work or options.out / "work"
     return options
@@ -587,13 +626,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parse_options(arguments)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"  # before torch is imported
-    if not options.read and not options.gains:
+    if not (options.read or options.gains or options.intervals):
         train(options)
     records = read_records(options.out)
     if not records:
         print("Nothing is finished yet.")
     elif options.gains:
         print(format_gains(records))
+    elif options.intervals:
+        print(format_intervals(records))
     else:
         wanted = options.candidates
         among = [[c for c in its.candidates if wanted is None or c in wanted] for _, its in records]

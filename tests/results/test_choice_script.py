@@ -14,6 +14,7 @@ import pytest
 
 from seqdg import compare
 from seqdg.estimator.compare.comparison import CHOSEN
+from seqdg.results import predict_next_domain
 
 DOMAINS = ("a", "b", "c", "d")
 CANDIDATES = ("logistic", "knn", "extra-trees")
@@ -130,3 +131,15 @@ def test_a_difference_is_paired_over_domains_and_sets_count_the_same(choice):
     assert mean == pytest.approx(2.0)
     noise = np.sqrt(2.0 / 2) / 2
     assert (low, high) == pytest.approx((2 - 1.645 * noise, 2 + 1.645 * noise))
+
+
+def test_an_interval_for_a_domain_is_made_without_it(choice, records):
+    found = list(choice._list_intervals(records))
+    assert len(found) == len(CANDIDATES) * len(DOMAINS)
+    reached = records.about["candidates"]["knn"]["reached"]
+    scores = [reached["-".join(map(str, sorted((2, s))))][sorted((2, s)).index(s)] for s in (0, 1, 3)]
+    ahead = predict_next_domain(scores, [50] * 3)
+    holds, width = found[len(DOMAINS) * records.candidates.index("knn") + 2]
+    assert holds == (ahead.low <= reached["2"][0] <= ahead.high)
+    assert width == pytest.approx(100 * ahead.width)
+    assert "| sites | 3 | 12 |" in choice.format_intervals([(0, records)])

@@ -452,12 +452,21 @@ def features(
 
 
 def show(model: Path, /, as_json: options.AsJson = False) -> None:
-    """Show a model's card: its data, its choice, what to expect."""
+    """Show a model's card: what to expect, its data, its choice."""
     description = estimator.read_description(model)
     if description.get("net") is not None or "learner" in description or "ensemble" in description:
         estimator.read_model(model)  # which checks that the weights are complete and unchanged
-    text = json.dumps(description, indent=1) if as_json else estimator.render_card(description)
-    typer.echo(text, nl=as_json)
+    if as_json:
+        typer.echo(json.dumps(description, indent=1))
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    text, console = estimator.render_card(description), Console()
+    if console.is_terminal:
+        console.print(Markdown(text))
+    else:
+        typer.echo(text, nl=False)
 
 
 def export(

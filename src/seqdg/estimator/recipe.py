@@ -2,7 +2,7 @@
 
 `hidden`, `steps`, `domains_per_step` and `members` may be left to the data: they become numbers once the rows are
 known, and a model's card has the numbers. `benchmarks/accuracy/defaults.py` measures what these rest on, and
-docs/choosing.md has its table.
+docs/results/defaults.md has its table.
 """
 
 from __future__ import annotations
