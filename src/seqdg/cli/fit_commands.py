@@ -11,13 +11,14 @@ from typing import Any
 
 import typer
 
-from seqdg import base, bench, estimator
+from seqdg import base, bench, estimator, nets
 from seqdg import data as datasets
 from seqdg.cli import options
 from seqdg.cli.terminal import Announcement, explain_interruption, note_task, say
 from seqdg.estimator import compare as comparing
 
 SELECT = "both-near"
+TRAINED = ("mlp",)  # nets that a table trains, whatever makes its features
 CURVE_FILES = ("learning-curve.csv", "by_training.csv")
 IMPORTANCE_FILES = ("importance.csv", "by_domain.csv")
 
@@ -48,6 +49,8 @@ def fit(
     calibrate: bool = True,
     class_weight: str | None = None,
     net: str | None = None,
+    weights: Path | None = None,
+    finetune: bool | None = None,
     hidden: str = "auto",
     image_size: int | None = None,
     estimate: bool = True,
@@ -68,6 +71,11 @@ def fit(
     combined in a weighted ensemble; with --choose, all usual ones. The model is a directory: `seqdg predict`, `seqdg
     export` and `seqdg show` read it. Interrupt it whenever you like: the same command goes on where it stopped, to the
     same model.
+
+        seqdg fit photos/ --choose --net dinov2-small --weights dinov2_vits14_pretrain.pth --out model
+
+    Pictures pass once through a frozen network, if its weights are given or on this machine, and its features are
+    compared and combined as a table is. The model holds the network, and predicts from pictures.
 
     Parameters
     ----------
@@ -113,7 +121,14 @@ def fit(
     class_weight : balanced
         Weight classes so that all count the same.
     net
-        The network: mlp, resnet18, efficientnet-lite0, ...
+        The network: mlp, resnet18, efficientnet-lite0, ...; of pictures and --text also those of `seqdg features`, as
+        dinov2-small and minilm. Default: an mlp; of pictures dinov2-small if its weights are on this machine, else
+        efficientnet-lite0.
+    weights : FILE
+        The weight file of --net. Default: that of an installed package, or of the hub.
+    finetune
+        Train the whole network on pictures; --no-finetune: keep it frozen, and train on its features.  [default:
+        dinov2-small and others of `seqdg features` are frozen]
     hidden : W,W|auto
         Widths of the hidden layers of an mlp.
     image_size
@@ -135,12 +150,16 @@ def fit(
     algorithm = names[0] if names and not choose else None
     _check_choice(choose, algorithm, search, select, minutes, single, estimate, trials)
     estimator.check_destination(out, force)
-    rows = table.read(file)
+    backbone, net_to_train, advice = _choose_backbone(file, table.text, net, weights, finetune, image_size)
+    rows = table.read(file, backbone, device)
+    if backbone is not None:
+        image_size = None
     compares = choose or (algorithm is None and isinstance(rows.x, datasets.Frame))
     announcement = Announcement(rows, minutes)
+    announcement.sentences += advice
     note_task(rows, table.task, str(table.label))
     template = _make_template(
-        rows, loss, calibrate, class_weight, criterion, net=net, hidden=_parse_widths(hidden),
+        rows, loss, calibrate, class_weight, criterion, net=net_to_train, hidden=_parse_widths(hidden),
         steps=_parse_count("--steps", steps), lr=lr, schedule=schedule, warmup=warmup, scaling=scaling,
         domains_per_step=_parse_count("--domains-per-step", domains_per_step), image_size=image_size,
         members=_parse_count("--members", members), device=device, random_state=seed,
@@ -183,6 +202,39 @@ def fit(
         if note not in notes:
             say(f"note: {note}")
     say(f"The model is in {out}. Next: seqdg show {out}")
+
+
+FROZEN = "dinov2-small"  # makes the features of pictures, where its weights are on this machine
+ADVICE = (
+    f"note: EfficientNet-Lite0 is fine-tuned, as no weights of {FROZEN} are on this machine. Its frozen features "
+    f"usually predict far better: add --net {FROZEN}, and --weights FILE if it cannot be fetched."
+)
+
+
+def _choose_backbone(
+    file: Path, text: str | None, net: str | None, weights: Path | None, finetune: bool | None, size: int | None
+) -> tuple[datasets.FrozenBackbone | None, str | nets.NetSpec | None, list[str]]:
+    """Choose the frozen backbone of pictures or text, or none; the network to train; and what to say of the choice."""
+    pictures = options.is_pictures(file)
+    if not pictures:
+        if finetune is not None or (weights is not None and not text):
+            option = "--weights" if finetune is None else "--finetune"
+            raise base.UsageError(f"{option} is for pictures, and {file} is a table: leave it out.")
+        frozen = None if not text or net in (None, *TRAINED) else datasets.FrozenBackbone(str(net), weights)
+        return frozen, net if frozen is None else None, []
+    if weights is not None and net is None:
+        raise base.UsageError(f"Of which network is {weights.name}? Name it with --net, such as --net {FROZEN}.")
+    if finetune or (finetune is None and net is not None and net not in nets.RECIPES):
+        trained = net if net is None or weights is None else nets.NetSpec(net, pretrained=True, weights=weights)
+        return None, trained, []
+    known = nets.find_weights_at_hand(FROZEN) if net is None else weights
+    if net is None and known is None:
+        if finetune is None:
+            return None, None, [ADVICE]
+        net = estimator.IMAGE_NET
+    backbone = datasets.FrozenBackbone(net or FROZEN, known, size)
+    sentence = f"{backbone.name} is frozen, and its features are trained on; --finetune trains it."
+    return backbone, None, [sentence]
 
 
 def _make_template(

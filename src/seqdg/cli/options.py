@@ -178,6 +178,11 @@ def open_data(path: Path) -> Iterator[Path]:
         yield copy
 
 
+def is_pictures(data: Path) -> bool:
+    """Say whether the user's own data are a folder or archive, which hold pictures, and no table."""
+    return data.is_dir() or data.suffix.lower() == ".zip"
+
+
 @dataclass(frozen=True)
 class TableOptions:
     """How the user's own rows are read. What the options list is still text.
@@ -190,6 +195,9 @@ class TableOptions:
         The column of domains, for a table.
     ignore : A,B
         Columns to leave out.
+    text : A,B
+        Columns of free text. They become features of --net, a text encoder such as minilm or hf:NAME; without one,
+        2048 hashed n-grams of words.
     task : class|number
         What the column of labels holds: classes, or numbers for regression. Default: decided by the column, where it
         is clear.
@@ -204,6 +212,7 @@ class TableOptions:
     drop_unlabeled: bool = False
     weight: str | None = None
     encoding: str = ""
+    text: str | None = None
     task: str | None = None
 
     def refuse(self, name: str) -> None:
@@ -216,16 +225,33 @@ class TableOptions:
     def parse(self) -> dict[str, Any]:
         """Return the arguments by which the data package reads rows."""
         values = {**vars(self), "types": datasets.parse_types(split_words(self.types))}
-        ids = split_words(values.pop("id"))
+        ids, text = split_words(values.pop("id")), split_words(values.pop("text"))
+        if roles := [name for name in text if name in (self.label, self.domain, self.weight, *ids)]:
+            raise base.UsageError(
+                f"'{roles[0]}' is named with --text, and has another part too: leave out one of them."
+            )
+        values["types"] = {**values["types"], **dict.fromkeys(text, "words")}
         return {**values, "ignore": split_words(self.ignore), "ids": ids, "na": split_words(self.na)}
 
-    def read(self, data: Path) -> datasets.LabeledRows:
-        """Read rows, labels, domains and weights of a table or a folder of images."""
-        arguments = self.parse()
-        if data.is_dir() or data.suffix.lower() == ".zip":
+    def read(
+        self, data: Path, backbone: datasets.FrozenBackbone | None = None, device: str = "auto"
+    ) -> datasets.LabeledRows:
+        """Read rows, labels, domains and weights of a table or a folder of images.
+
+        backbone: makes features of the images, or of the columns of text.
+        """
+        arguments, text = self.parse(), split_words(self.text)
+        if is_pictures(data):
             self.refuse(str(data))
+            if backbone is not None:
+                with base.count_files(f"extracting features by {backbone.name}") as on_progress:
+                    return datasets.read_frozen(data, backbone, device, on_progress)
         with base.count_files("reading images") as on_progress, open_data(data) as path:
-            return datasets.read_rows(path, **arguments, progress=on_progress)
+            rows = datasets.read_rows(path, **arguments, progress=on_progress)
+        if not text:
+            return rows
+        with base.count_files("reading texts") as on_progress:
+            return datasets.embed_text(rows, text, backbone, device, on_progress)
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,17 @@ if TYPE_CHECKING:
     )
     from seqdg.data.dataset import READERS, Dataset, DataSpec, ProgressCallback
     from seqdg.data.domain_rows import DomainRows, Problem, check_class_coverage, collect_rows
-    from seqdg.data.features.extraction import FrozenBackbone, extract_dataset, extract_features, make_spec
+    from seqdg.data.features.extraction import (
+        FrozenBackbone,
+        embed_text,
+        extract_dataset,
+        extract_features,
+        make_spec,
+        read_frozen,
+        replace_text,
+    )
     from seqdg.data.features.feature_file import Features, describe_difference
-    from seqdg.data.frame import Frame, is_dataframe, make_frame, note_columns
+    from seqdg.data.frame import FeatureSource, Frame, is_dataframe, make_frame, note_columns
     from seqdg.data.load import (
         LabeledRows,
         check_class_sizes,

@@ -38,6 +38,25 @@ class NotAValue(UsageError, TypeError):
     """A cell that is neither a number nor text."""
 
 
+@dataclass(frozen=True, eq=False)
+class FeatureSource:
+    """What made the columns of features in a table: a frozen backbone, of pictures or of columns of text.
+
+    about: the backbone's name, the sha256 of its weights and how inputs were prepared, as JSON holds them.
+    names: the columns of features.   text: the columns of text that they were made of; none: they are of pictures.
+    backbone: a `FrozenBackbone` that makes them of others; None: it is not at hand, or none is needed.
+    """
+
+    about: Mapping[str, Any]
+    names: tuple[str, ...]
+    text: tuple[str, ...] = ()
+    backbone: Any = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        return str(self.about["backbone"])
+
+
 @dataclass(frozen=True)
 class Frame:
     names: tuple[str, ...]
@@ -48,6 +67,7 @@ class Frame:
     fixed: frozenset[str] = frozenset()  # columns of categories, whatever they look like: their owner says so
     types: tuple[ColumnType, ...] | None = None  # what `decide_types` decided
     na: tuple[str, ...] = ()  # text and numbers that mean missing, besides the usual ones
+    source: FeatureSource | None = None  # what made columns of it, where some are features of pictures or text
 
     def __post_init__(self) -> None:
         twice = [name for i, name in enumerate(self.names) if name in self.names[:i]]

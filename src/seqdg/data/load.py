@@ -259,7 +259,7 @@ def label_features(features: Features, name: str) -> LabeledRows:
     """Return the rows of a features file as a table. name: that of the file, for errors."""
     if features.y is None or features.domains is None:
         raise UsageError(f"{name} has no labels and domains: its pictures did not lie in <domain>/<class>/.")
-    return LabeledRows(features, features.y, features.domains)
+    return LabeledRows(features.to_frame(), features.y, features.domains)
 
 
 def _read_images(path: Path, progress: ProgressCallback | None) -> LabeledRows:

@@ -15,5 +15,6 @@ if TYPE_CHECKING:
     from seqdg.estimator.model_report import write_model_report
     from seqdg.estimator.onnx_export import describe_signature, export_onnx, list_outputs
     from seqdg.estimator.prediction import predict_file
+    from seqdg.estimator.recipe import IMAGE_NET
 
 __getattr__, __dir__ = open_front(__name__)

@@ -20,11 +20,12 @@ from torch import nn
 from seqdg.base import UsageError, choose_device, count_files, list_some
 from seqdg.bench import FittedEstimator, list_learners
 from seqdg.core import Algorithm
-from seqdg.data import Frame, count_present
+from seqdg.data import Features, FeatureSource, Frame, count_present, extract_features, replace_text
 from seqdg.estimator.fitting import fit_ensemble, fit_model
 from seqdg.estimator.label_shift import check_label_shift, correct_label_shift
 from seqdg.estimator.model import ArrayModel, EnsembleModel, Model, read_model, write_model
 from seqdg.estimator.model_inputs import TableInput
+from seqdg.estimator.prediction import check_features, require_backbone
 from seqdg.estimator.recipe import (
     Member,
     Recipe,
@@ -255,13 +256,18 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _read_input(self, X: Any) -> Any:
         """Find columns by name where there are names, else by position, with the warnings that scikit-learn gives."""
-        table = self.model_.input
+        table, source = self.model_.input, self.model_.source
+        if source is not None and not source.text:
+            X = self._read_features(X, source)
         if not isinstance(table, TableInput):
             return read_input(X)
         named = table.named
-        x = read_input(X, table.names if named else None)
+        text = () if source is None else source.text
+        x = read_input(X, {*table.names, *text} - {*(source.names if text and source else ())} if named else None)
         if not isinstance(x, Frame):
             return x
+        if source is not None and text and not set(source.names) <= set(x.names):
+            x = replace_text(x, source, self.model_.device)
         if not (named and x.named) and len(x.names) != self.n_features_in_:
             raise UsageError(
                 f"X has {len(x.names)} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
@@ -276,6 +282,12 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
             )
         _check_for_values(x)
         return x
+
+    def _read_features(self, X: Any, source: FeatureSource) -> Any:
+        """Return features of pictures, of files of them or of what `extract_features` returned; else X itself."""
+        if isinstance(X, str | Path) or (isinstance(X, list) and X and all(isinstance(i, str | Path) for i in X)):
+            X = extract_features(X, require_backbone(source), device=self.model_.device)
+        return check_features(self.model_, X, "X") if isinstance(X, Features) else X
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -56,7 +56,10 @@ def fit_model(user_data: UserData, recipe: Recipe, on_progress: ProgressCallback
         model: Model = _fit_net(user_data, recipe, recipe.algorithm, on_progress)
     else:
         model = _fit_arrays(user_data, recipe)
-    about = {"columns": dict(user_data.columns), "profile": dict(user_data.profile)}
+    model = replace(model, source=None if user_data.frame is None else user_data.frame.source)
+    made = () if model.source is None else model.source.names
+    columns = {name: what for name, what in user_data.columns.items() if name not in made}
+    about = {"columns": columns, "profile": dict(user_data.profile)}
     return model.with_facts(**{name: what for name, what in about.items() if what})
 
 
@@ -194,7 +197,7 @@ def fit_ensemble(
     if not fitted:
         raise UsageError(f"No member of the ensemble could be fitted. {left_out[0]}")
     total = sum(member.weight for _, member in fitted)
-    kept = tuple((model, replace(member, weight=member.weight / total)) for model, member in fitted)
+    kept = tuple((replace(m, source=None), replace(member, weight=member.weight / total)) for m, member in fitted)
     notes = [note for model, _ in kept for note in model.facts["notes"]]
     about = max((model for model, _ in kept), key=lambda model: isinstance(model, NetModel))  # with all parameters
     model = EnsembleModel(
@@ -202,6 +205,7 @@ def fit_ensemble(
         input=share_input(about.input),
         name=WEIGHTED,
         classes=user_data.classes,
+        source=fitted[0][0].source,
         device=about.device,
     )
     facts = {

@@ -4,7 +4,8 @@ It holds a net, or what another learner has fitted. On disk it is a directory: `
 `model.json` (all else), `card.md` (for people). Nothing in it is a pickle, and nothing in it is executed. model.json
 holds the hash of the weights and one of itself, so that a directory that was cut short or changed is noticed. If a
 learner trained no neural network, the weights are the arrays that it packs. An ensemble has no weights of its own: its
-members are directories like that in `members`, and its model.json holds the hash of each.
+members are directories like that in `members`, and its model.json holds the hash of each. A model of features of
+pictures or text has the frozen backbone that makes them in `backbone`.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from seqdg.bench import (
 )
 from seqdg.core import Algorithm, Sequential, Wrapper, list_algorithms, list_layers, list_wrappers, shorten, split_chain
 from seqdg.core import build as build_algorithm
+from seqdg.data import FeatureSource, FrozenBackbone
 from seqdg.estimator.model_inputs import TOGETHER, Input, RawTableInput, TableInput, rebuild_input
 from seqdg.estimator.recipe import Member, read_settings
 from seqdg.estimator.weighting import calibrate
@@ -58,6 +60,7 @@ ROWS = 4096  # that a learner of no net predicts at once
 FORMAT, SCHEMA = "seqdg-model", 4
 WEIGHTS, TEXT, CARD = "model.safetensors", "model.json", "card.md"
 ENSEMBLE, MEMBERS = "ensemble", "members"  # the list of members in model.json, and their folder
+SOURCE, BACKBONE = "features", "backbone"  # what makes the features that it reads, and the folder of its weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +70,7 @@ class Model(ABC):
     input: Input
     name: str  # of the algorithm
     classes: NDArray[Any]  # none for regression
+    source: FeatureSource | None = None  # what makes columns of its table from pictures or text
     facts: dict[str, Any] = field(default_factory=dict)  # on the card: how it was made
     device: str = "cpu"
 
@@ -307,10 +311,26 @@ def _write_into(folder: Path, model: Model) -> str:
         content = save({name: t.clone().contiguous() for name, t in {**tensors, **inputs}.items()})
         about["weights_sha256"] = hashlib.sha256(content).hexdigest()
         (folder / WEIGHTS).write_bytes(content)
+    if model.source is not None:
+        about[SOURCE] = _write_source(folder, model.source)
     text = _describe(model, about)
     (folder / TEXT).write_text(json.dumps(text, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     (folder / CARD).write_text(render_card(text), encoding="utf-8")
     return str(text["sha256"])
+
+
+def _write_source(folder: Path, source: FeatureSource) -> dict[str, Any]:
+    """Write the backbone that makes the features, where it is at hand; return what model.json says of it."""
+    about = {"about": dict(source.about), "names": list(source.names), "text": list(source.text)}
+    if source.backbone is None or source.backbone.is_own:
+        return about
+    (folder / BACKBONE).mkdir()
+    return {**about, BACKBONE: source.backbone.save(folder / BACKBONE)}
+
+
+def _read_source(path: Path, about: Mapping[str, Any]) -> FeatureSource:
+    backbone = FrozenBackbone.restore(about[BACKBONE], path / BACKBONE) if BACKBONE in about else None
+    return FeatureSource(about["about"], tuple(about["names"]), tuple(about["text"]), backbone)
 
 
 def read_description(path: Path) -> dict[str, Any]:
@@ -351,6 +371,8 @@ def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu", tr
     text = read_description(path)
     with refuse_broken(f"{path / TEXT} does not describe a model of seqdg"), trust_only((), trust):
         model = _read_ensemble(path, text, net, device) if ENSEMBLE in text else _read_one(path, text, net, device)
+        if SOURCE in text:
+            model = replace(model, source=_read_source(path, text[SOURCE]))
         rows = torch.zeros(max(1, model.least), *model.input.shape, dtype=model.input.dtype)
         if model.predict_rows(rows).shape != (len(rows), model.outputs):
             raise ValueError(f"it does not predict {model.outputs} numbers for a row")

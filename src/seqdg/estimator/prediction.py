@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,20 +17,24 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from torch import Tensor
 
-from seqdg.base import UsageError, check_output, count_things, list_some
+from seqdg.base import UsageError, check_output, count_cores, count_things, list_some
 from seqdg.data import (
     PICTURE_SUFFIXES,
     STDOUT,
     Column,
     Container,
+    Features,
+    FeatureSource,
     File,
     Frame,
+    FrozenBackbone,
     Problem,
     ProgressCallback,
     TableFile,
     TableFormat,
     count_present,
     decode_file,
+    describe_difference,
     drop_missing,
     is_table,
     open_container,
@@ -37,6 +42,7 @@ from seqdg.data import (
     open_writer,
     parse_column,
     read_number,
+    replace_text,
     require_pillow,
     to_word,
     to_words,
@@ -50,6 +56,7 @@ from seqdg.training import measure_rows
 Columns = dict[str, NDArray[Any]]
 PREDICTION = "prediction"  # the column of predictions
 IMAGES = 64  # that are decoded at once
+FEATURES = ".safetensors"  # a file of features
 
 
 class Part(NamedTuple):
@@ -121,7 +128,8 @@ class Tally:
 
     def conclude(self, model: Model) -> None:
         """Note what only the whole file tells; raise a UsageError if it holds no value at all."""
-        reads_table = isinstance(model.input, TableInput)
+        made_of_pictures = model.source is not None and not model.source.text
+        reads_table = isinstance(model.input, TableInput) and not made_of_pictures
         rows, labels = self.unknown.total(), list_some(self.unknown)
         have = "1 row has" if rows == 1 else f"{rows} rows have"
         if rows and model.is_regression:
@@ -179,7 +187,9 @@ def predict_file(
         check_output(out, force)
     tally = Tally()
     naming: AbstractContextManager[None]
-    if is_table(data):
+    if data.suffix.lower() == FEATURES:
+        parts, naming = _read_features(model, data), nullcontext()
+    elif is_table(data):
         table = open_table(data, TableFormat(encoding=encoding))
         tally.note(*table.notes)
         parts, naming = _read_table(model, table, tally, on_progress, ids, na), table.naming_lines()
@@ -222,6 +232,14 @@ def _read_table(
     read, label = replace(model.input, na=(*model.input.na, *na)), model.facts.get("label")
     kept = _choose_ids(model, table, ids, tally)
     wanted = list(read.names if read.named else [n for n in table.names if n not in kept])
+    source = model.source
+    if source is not None:
+        if not source.text:
+            raise UsageError(
+                f"The model reads {describe_source(source)}, and {table.path.name} is a table: give the folder of "
+                "pictures, or the features that `seqdg features` makes of them."
+            )
+        wanted = [*(name for name in wanted if name not in source.names), *source.text]
     if any(name not in table.names for name in wanted):
         others = [name for name in table.names if name in wanted or name not in (label, *kept)]
         raise make_missing_error(wanted, others, table.path.name)
@@ -234,6 +252,8 @@ def _read_table(
     for frame in table.read_batches([*wanted, *labels, tally.weight], numeric, on_progress, kept):
         truth = to_words(frame.columns[frame.names.index(label)]) if label in frame.names else None
         features = frame.without(name for name in frame.names if name not in wanted)
+        if source is not None:
+            features = replace_text(features, source, model.device)
         rows, notes = read.read(features)
         tally.note(*notes)
         tally.present.update({n: count_present(c) for n, c in zip(features.names, features.columns, strict=True)})
@@ -307,8 +327,48 @@ def _make_columns(model: Model, logits: NDArray[np.float64]) -> Columns:
     return {"label": model.choose_classes(logits), **{f"p_{c}": p[:, i] for i, c in enumerate(model.classes.tolist())}}
 
 
+def describe_source(source: FeatureSource) -> str:
+    """Say what a model reads: `384 features of dinov2-small`."""
+    return f"{len(source.names)} features of {source.name}"
+
+
+def check_features(model: Model, features: Features, name: str) -> Frame:
+    """Return features as the table that the model reads, or raise a UsageError where another backbone made them."""
+    source = model.source
+    if source is None or source.text:
+        kind = model.input.describe()["kind"]
+        raise UsageError(f"{name} holds features of {features.about['backbone']}, and the model reads a {kind}.")
+    if difference := describe_difference(source.about, features.about):
+        raise UsageError(
+            f"{name} does not hold the features that the model reads, {describe_source(source)}: {difference}. "
+            "Extract them again, or give the pictures themselves."
+        )
+    return features.to_frame()
+
+
+def _read_features(model: Model, data: Path) -> Iterator[Part]:
+    features = Features.load(data)
+    rows = model.input.read(check_features(model, features, data.name))[0]
+    truth = None if features.y is None or model.is_regression else features.y.astype(object)
+    names = {"file": np.array(features.paths, dtype=object)} if features.paths else {}
+    yield Part(rows, truth, np.ones(len(rows)), names)
+
+
+def require_backbone(source: FeatureSource) -> FrozenBackbone:
+    """Return the backbone that makes the features a model reads, or raise a UsageError where the model has none."""
+    if source.backbone is None:
+        raise UsageError(
+            f"The model reads {describe_source(source)} and does not hold that network: it was fitted to a features "
+            "file, or with a module of your own. Extract the features of these pictures by it (`seqdg features`), and "
+            "predict from their file."
+        )
+    backbone: FrozenBackbone = source.backbone
+    return backbone
+
+
 def _read_images(model: Model, data: Path, tally: Tally, on_progress: ProgressCallback) -> Iterator[Part]:
-    if not isinstance(model.input, ImageInput):
+    backbone = None if model.source is None or model.source.text else require_backbone(model.source)
+    if backbone is None and not isinstance(model.input, ImageInput):
         raise UsageError(f"The model reads {model.input.describe()['kind']}s, and {data.name} is no .csv or .parquet.")
     if data.is_file() and data.suffix.lower() != ".zip":
         raise UsageError(f"{data} is neither a table, nor a folder or .zip of pictures.")
@@ -318,9 +378,15 @@ def _read_images(model: Model, data: Path, tally: Tally, on_progress: ProgressCa
         raise UsageError(container.problems[0].text)
     files = [f for f in container.files if f.name.lower().endswith(PICTURE_SUFFIXES)]
     top = _find_class_of_all(model, data, files, tally)
+    pool = ThreadPoolExecutor(count_cores())
     for start in range(0, len(files), IMAGES):
         part = files[start : start + IMAGES]
-        images = model.input.read(np.stack([_decode(container, file, model.input) for file in part]))[0]
+        if backbone is not None:
+            x = backbone.compute_pictures(container, part, torch.device(model.device), pool)
+            images = model.input.read(Features(x, backbone.describe()).to_frame())[0]
+        else:
+            assert isinstance(model.input, ImageInput)
+            images = model.input.read(np.stack([_decode(container, file, model.input) for file in part]))[0]
         folders = np.array([f.parts[-2] if len(f.parts) > 1 else top for f in part], dtype=object)  # they name classes
         names = {"file": np.array([f.name for f in part], dtype=object)}
         on_progress(start + len(part), len(files))

@@ -21,6 +21,7 @@ from seqdg.base import UsageError, count_things, list_some, measure_free_memory,
 from seqdg.data import (
     STANDARD,
     Dataset,
+    Features,
     Frame,
     check_class_coverage,
     check_class_sizes,
@@ -79,9 +80,11 @@ class UserData:
 
 
 def read_input(x: Any, wanted: Collection[str] | None = None) -> Any:
-    """Read a table as a Frame (of named columns only those wanted); return arrays of more dimensions as they are."""
+    """Read a table or features as a Frame (of named columns only those wanted); return other arrays as they are."""
     if isinstance(x, Frame):
         return x
+    if isinstance(x, Features):
+        return x.to_frame()
     if is_dataframe(x):
         if not all(x.shape):
             raise UsageError(f"The table has {x.shape[0]} rows and {x.shape[1]} columns: there is nothing to read.")
@@ -207,7 +210,8 @@ def make_user_data(
     )
     frame = x if isinstance(x, Frame) else None
     types = {} if frame is None else {t.name: t.describe() for t in frame.types or ()}
-    profile = {} if frame is None else profile_columns(frame, domain, names)
+    made = () if frame is None or frame.source is None else frame.source.names
+    profile = {} if frame is None else profile_columns(frame.without(made), domain, names)
     return UserData(dataset, read, classes, types, frame, profile)
 
 

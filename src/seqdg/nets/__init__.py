@@ -35,13 +35,14 @@ if TYPE_CHECKING:
         build_net,
         find_backbone,
         find_weights,
+        find_weights_at_hand,
         get_published_dropout,
         is_own_net,
         shorten_net,
     )
-    from seqdg.nets.foreign_models import load_tokenizer
+    from seqdg.nets.foreign_models import CONFIG, HF, HUB_TEXTS, RECIPES, find_hf, load_tokenizer
     from seqdg.nets.net import FACTORS, Criterion, Net, RecomputingNet, check_outputs
     from seqdg.nets.points import Point
-    from seqdg.nets.weights import initialize
+    from seqdg.nets.weights import initialize, read_weights
 
 __getattr__, __dir__ = open_front(__name__)

@@ -29,10 +29,12 @@ from seqdg.base import (
 )
 from seqdg.nets.backbones import BACKBONES, TEXTS, Backbone, Normalization, convnet, mlp
 from seqdg.nets.foreign_models import PREFIXES, RECIPES, find_foreign
-from seqdg.nets.weights import initialize, load_weights
+from seqdg.nets.weights import find_kept_file, initialize, load_weights
 
 BACKBONE_NAMES = (*BACKBONES, *RECIPES)
 NET_NAMES = ("mlp", "convnet", *BACKBONES)
+# Where the weights of a backbone may lie already: as timm and transformers fetch them, and as torch.hub does.
+FILES_AT_HAND = {"dinov2-small": ("timm/vit_small_patch14_dinov2.lvd142m", "dinov2_vits14_pretrain.pth")}
 FOREIGN = ("domainbed",)  # nets that another project builds, with settings of its own
 
 
@@ -64,6 +66,15 @@ def find_weights(backbone: Backbone) -> Path:
         if backbone.name in RECIPES and backbone.public_weights:
             raise UsageError(f"{error} It is {backbone.public_weights}.") from None
         raise
+
+
+def find_weights_at_hand(name: str) -> Path | None:
+    """Return the weight file of one of `RECIPES` if it is on this machine, where its package or torch keeps files."""
+    repository, file = FILES_AT_HAND[name]
+    if (kept := find_kept_file(repository)) is not None:
+        return kept
+    folder = Path(torch.hub.get_dir()) / "checkpoints"
+    return folder / file if (folder / file).is_file() else None
 
 
 def is_own_net(name: str) -> bool:

@@ -31,6 +31,21 @@ RESAMPLING = {2: "bilinear", 3: "bicubic"}  # as Pillow counts
 LONGEST = 256  # tokens of a text
 CONFIG, PREPROCESSOR, POOLING = "config.json", "preprocessor_config.json", "1_Pooling/config.json"
 TOKENIZER = "tokenizer.json"
+HUB_TEXTS = (
+    CONFIG,
+    PREPROCESSOR,
+    POOLING,
+    TOKENIZER,
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
+"""What a folder of transformers has beside weights: all of it is read, and none of it is run."""
 _OPERATORS: list[Any] = []  # torch forgets them with the object
 # A folder may bring code of its own, which transformers else asks the user to run, on standard input.
 _LOCAL: Mapping[str, Any] = {"local_files_only": True, "trust_remote_code": False}

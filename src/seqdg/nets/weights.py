@@ -155,6 +155,16 @@ PATIENCE = 5.0  # seconds to wait for the hub; its own clients try again for mos
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 
 
+def find_kept_file(repository: str) -> Path | None:
+    """Return the weight file of a repository of the hub that was fetched before; None: it was not."""
+    try:
+        from huggingface_hub import try_to_load_from_cache
+    except ImportError:
+        return None
+    found = (try_to_load_from_cache(repository, name) for name in WEIGHT_FILES)
+    return next((Path(path) for path in found if isinstance(path, str)), None)
+
+
 def find_hub_file(repository: str, names: Sequence[str], needed_for: str) -> Path:
     """Return the first of these files that a repository of the hub has, from its cache or downloaded.
 

@@ -10,10 +10,10 @@ import copy
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -40,7 +40,10 @@ from seqdg.base import (
 from seqdg.data.columns import to_words
 from seqdg.data.dataset import READERS, DataSpec, ProgressCallback, guess_format
 from seqdg.data.domain_rows import Contents, Matrix, Problem, check_contents
-from seqdg.data.features.feature_file import Features
+from seqdg.data.features.domain_files import hash_ngrams
+from seqdg.data.features.feature_file import Features, make_columns
+from seqdg.data.frame import FeatureSource, Frame
+from seqdg.data.load import LabeledRows, label_features
 from seqdg.data.pictures import (
     PICTURE_SUFFIXES,
     Container,
@@ -53,7 +56,21 @@ from seqdg.data.pictures import (
     require_pillow,
 )
 from seqdg.data.table_files import TableFormat, is_table, open_table
-from seqdg.nets import PICTURES, TEXTS, Backbone, NetSpec, Normalization, build_backbone, find_backbone, find_weights
+from seqdg.nets import (
+    CONFIG,
+    HF,
+    HUB_TEXTS,
+    PICTURES,
+    TEXTS,
+    Backbone,
+    NetSpec,
+    Normalization,
+    build_backbone,
+    find_backbone,
+    find_hf,
+    find_weights,
+    read_weights,
+)
 from seqdg.nets import load_tokenizer as load_tokenizer_of
 
 PART = 256  # inputs whose features are kept together
@@ -61,6 +78,8 @@ BATCH = 32
 VERSION = 1  # of how inputs become features; a new one makes every cache anew
 LARGEST_SIDE = 4096
 DESCRIBING = ("images", "list", "shards")  # the formats of pictures
+WEIGHTS = "weights.safetensors"  # of a backbone that is saved with a model
+NGRAMS = {"backbone": "hashed n-grams", "weights_sha256": "", "preprocessing": {"reads": TEXTS}}
 
 
 class FrozenBackbone:
@@ -87,6 +106,7 @@ class FrozenBackbone:
             self.path = find_weights(self.recipe) if weights is None else Path(weights)
             self.weights_sha256 = _hash_file(self.path)
             self._own = None
+        self._saved: Mapping[str, Tensor] | None = None
         self.size = size or self.recipe.size
         if not 1 <= self.size <= LARGEST_SIDE:
             raise UsageError(f"The side of pictures is {self.size}, but it must be from 1 to {LARGEST_SIDE} pixels.")
@@ -112,7 +132,55 @@ class FrozenBackbone:
             shape = (3, self.size, self.size) if self.reads == PICTURES else (8,)
             spec = NetSpec(self.name, weights=self.path)
             module = build_backbone(self.recipe, spec, shape, 0, torch.Generator()).module
+        if self._saved is not None:
+            with refuse_broken(f"The weights of {self.name} in this model do not fit it"):
+                module.load_state_dict(self._saved)
+            self._saved = None
         return module.eval().requires_grad_(False)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a module of the user's own, whose code cannot be saved."""
+        return self._own is not None
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        """Write weights, and what else rebuilds it, into an empty folder; return its description, as JSON holds it.
+
+        Numbers that are the same in float16 are kept so.
+        """
+        tensors = {}
+        for name, tensor in self.module.state_dict().items():
+            half = tensor.half() if tensor.is_floating_point() else tensor
+            tensors[name] = (half if torch.equal(half.to(tensor.dtype), tensor) else tensor).cpu().contiguous().clone()
+        contents = {WEIGHTS: safetensors.torch.save(tensors)}
+        source = self.recipe.folder
+        for name in HUB_TEXTS if source is not None else ():
+            if source is not None and (source / name).is_file():
+                contents[name] = (source / name).read_bytes()
+        for name, content in contents.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+        hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+        return {"name": self.name, "size": self.size, "weights_sha256": self.weights_sha256, "files": hashes}
+
+    @classmethod
+    def restore(cls, about: Mapping[str, Any], folder: Path) -> FrozenBackbone:
+        """Rebuild what `save` wrote. Nothing is fetched, and no code that the folder holds is run."""
+        for name, digest in about["files"].items():
+            if name not in (WEIGHTS, *HUB_TEXTS) or _hash_file(folder / name) != digest:
+                raise UsageError(f"{folder / name} was changed after the model was saved: copy the model again.")
+        backbone = cls.__new__(cls)
+        name = str(about["name"])
+        if CONFIG in about["files"]:
+            backbone.recipe = replace(find_hf(f"{HF}{folder}"), name=name)
+        elif name.startswith(HF):
+            raise UsageError(f"{folder} has no {CONFIG}: it is not all of the model. Copy it again.")
+        else:
+            backbone.recipe = find_backbone(name)
+        backbone.path, backbone._own = None, None
+        backbone.size, backbone.weights_sha256 = int(about["size"]), str(about["weights_sha256"])
+        backbone._saved = read_weights(folder / WEIGHTS)[0]
+        return backbone
 
     @cached_property
     def tokenize(self) -> Callable[[list[str]], Tensor]:
@@ -144,6 +212,15 @@ class FrozenBackbone:
         if not np.isfinite(features).all():
             raise UsageError(f"{self.name} gives features that are not finite: are these its weights?")
         return features
+
+    def compute_pictures(
+        self, container: Container, files: Sequence[File], device: torch.device, pool: ThreadPoolExecutor
+    ) -> Matrix:
+        """Return the features (row, feature) of some pictures, or raise a UsageError that lists all broken ones."""
+        parts = list(pool.map(lambda file: self.read_pictures(container, [file])[0], files))
+        if problems := [part.text for part in parts if isinstance(part, Problem)]:
+            raise UsageError("These pictures cannot be read:", problems)
+        return self.compute(np.stack([part for part in parts if not isinstance(part, Problem)]), device)
 
     def read_pictures(self, container: Container, files: Sequence[File]) -> list[Pixels | Problem]:
         """Decode pictures as the backbone reads them; a picture that cannot be decoded is a problem."""
@@ -480,6 +557,54 @@ def _extract_table(path: Path, spec: DataSpec, extractor: Extractor) -> Features
         domains=np.array(words[spec.domain_column]),
         classes=tuple(sorted(set(y.tolist()))),
         backbone=extractor.backbone,
+    )
+
+
+# ---------------------------------------------------------------------------- for models of a user's own rows
+
+
+def read_frozen(
+    path: Path, backbone: FrozenBackbone, device: str = "auto", progress: ProgressCallback | None = None
+) -> LabeledRows:
+    """Read pictures in <domain>/<class>/ as a table of their features."""
+    spec = DataSpec(path.stem, (path.name,), format="images")
+    features = extract_dataset(spec, path.absolute().parent, backbone, device=device, on_progress=progress)
+    return label_features(features, path.name)
+
+
+def embed_text(
+    rows: LabeledRows,
+    text: Sequence[str],
+    backbone: FrozenBackbone | None,
+    device: str = "auto",
+    progress: ProgressCallback | None = None,
+) -> LabeledRows:
+    """Return rows of a table with features in place of columns of text: of a text encoder, or else hashed n-grams."""
+    about = NGRAMS if backbone is None else backbone.describe()
+    source = FeatureSource(about, (), tuple(text), backbone)
+    frame = replace_text(rows.x, source, device, progress)
+    return rows._replace(x=frame)
+
+
+def replace_text(
+    frame: Frame, source: FeatureSource, device: str = "auto", progress: ProgressCallback | None = None
+) -> Frame:
+    """Return a table with features in place of its columns of text."""
+    columns = [to_words(frame.columns[frame.names.index(name)]).tolist() for name in source.text]
+    texts = [" ".join("" if cell is None else str(cell) for cell in row) for row in zip(*columns, strict=True)]
+    if source.backbone is None:
+        x = hash_ngrams(texts)
+    else:
+        x, _ = Extractor(source.backbone, device, progress=progress).extract_texts(texts)
+    start = "+".join(source.text)
+    source = replace(source, names=tuple(f"{start}.{i}" for i in range(x.shape[1])))
+    made, rest = make_columns(x, source.names, source), frame.without(source.text)
+    return replace(
+        rest,
+        names=(*rest.names, *made.names),
+        columns=(*rest.columns, *made.columns),
+        types=None if rest.types is None else (*rest.types, *(made.types or ())),
+        source=source,
     )
 
 

@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from seqdg.base import UsageError, check_memory, has_broken_seal, refuse_broken, save_sealed, write_file
-from seqdg.data.columns import to_word
+from seqdg.data.columns import NUMBERS, ColumnType, to_word
 from seqdg.data.domain_rows import Matrix
+from seqdg.data.frame import FeatureSource, Frame
 
 SUFFIX = ".safetensors"
 FORMAT, VERSION = "seqdg-features", "1"
@@ -72,6 +73,17 @@ class Features:
     def names(self) -> tuple[str, ...]:
         """The names of the features as columns of a table."""
         return name_columns(self.x.shape[1])
+
+    def to_frame(self) -> Frame:
+        """Return the features as a table with a column for each, which knows what made them.
+
+        Returns
+        -------
+        Frame
+            What `fit`, `compare` and `predict` read.
+        """
+        source = FeatureSource(self.about, self.names, backbone=self.backbone)
+        return make_columns(self.x, self.names, source)
 
     def save(self, path: str | Path) -> None:
         """Write all of it to one file, whole or not at all.
@@ -168,6 +180,13 @@ def _spell(arrays: Mapping[str, Matrix], key: str, names: tuple[str, ...], rows:
 
 def name_columns(width: int) -> tuple[str, ...]:
     return tuple(f"feature{i}" for i in range(width))
+
+
+def make_columns(x: Matrix, names: tuple[str, ...], source: FeatureSource) -> Frame:
+    """Make a table of features (row, feature)."""
+    types = tuple(ColumnType(name, NUMBERS) for name in names)
+    columns = tuple(np.ascontiguousarray(x.T, dtype=np.float64))
+    return Frame(names, columns, named=True, types=types, source=source)
 
 
 def describe_difference(about: Mapping[str, Any], other: Mapping[str, Any]) -> str:
