@@ -15,7 +15,7 @@ import pytest
 
 from command import seqdg
 from seqdg.report.page import build_summary_page, render_page
-from seqdg.report.summary import summarize_runs
+from seqdg.report.sheet import summarize_runs
 from seqdg.report.table import FORMATS, render
 from seqdg.results import Store
 

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from seqdg.report.page import Page, render_page, write_summary_page
     from seqdg.report.published import find_column, load_minutes
     from seqdg.report.results import Results, watch_run
-    from seqdg.report.sheet import Sheet
-    from seqdg.report.summary import are_several_sets, summarize_runs
+    from seqdg.report.sheet import Sheet, are_several_sets, summarize_runs
     from seqdg.report.table import draw_table, render, render_costs, shorten_names
     from seqdg.report.tracking import Exporter
 

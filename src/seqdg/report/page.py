@@ -31,8 +31,15 @@ from seqdg.report.run_contents import (
     list_settings,
     read_contents,
 )
-from seqdg.report.sheet import DIFFERENCES, PAIRING, Sheet, build_sheet, choose_baseline, list_differences
-from seqdg.report.summary import SummarySheet
+from seqdg.report.sheet import (
+    DIFFERENCES,
+    PAIRING,
+    Sheet,
+    SummarySheet,
+    build_sheet,
+    choose_baseline,
+    list_differences,
+)
 
 DATA_MARK = "@@data@@"  # replaced by what the script reads, when all of it is known
 MOST_BASELINES = 20  # algorithms that can be chosen as the baseline on the page
