@@ -231,15 +231,15 @@ def rerun(
     instructions, such as AVX2) and version of torch, a trial is trained in the same stack as before, and every accuracy
     must be the same number. Elsewhere, and with --alone, rounding differs: accuracy at the step chosen by source
     validation and at the last step must then be within --within points, or within one test row if that is more. Exit
-    code 1 means that some trial does not agree. Of a trial of an older version of seqdg it says which commit reproduces
-    it. Trials of your own algorithm are refused where its code has changed since.
+    code 1 means that some trial does not agree. For a trial of an older version of seqdg it names the commit that
+    reproduces it. Trials of your own algorithm are refused where its code has changed since.
 
         seqdg rerun docs/results/pacs-features --sample 5 --data ~/data
 
     Parameters
     ----------
     trials : [TRIAL...]
-        Keys of trials, or their first letters. Default: a random sample.
+        Keys of trials, or their beginnings. Default: a random sample.
     sample : N
         How many trials to draw, if none are named.
     seed
@@ -364,7 +364,7 @@ def soup(
         not lower source validation, tried from the best down. ensemble: the mean of the probabilities of the seeds'
         models, the best candidate of each.
     algorithms : A,B
-        Of which algorithms; your own as file.py:name. Default: all.
+        Algorithms to combine; your own as file.py:name. Default: all.
     members : N
         Seeds of one ensemble, in their order; 0: all seeds in one.
     criterion : CRITERION

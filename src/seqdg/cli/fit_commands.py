@@ -67,10 +67,9 @@ def fit(
 
         seqdg fit patients.csv --label ill --domain hospital --out model
 
-    Of a table, a few candidates (a linear model, gradient boosting, a forest, a neural network) are compared and
+    For a table, a few candidates (a linear model, gradient boosting, a forest, a neural network) are compared and
     combined in a weighted ensemble; with --choose, all usual ones. The model is a directory: `seqdg predict`, `seqdg
-    export` and `seqdg show` read it. Interrupt it whenever you like: the same command goes on where it stopped, to the
-    same model.
+    export` and `seqdg show` read it. Interrupt it whenever you like: the same command continues to the same model.
 
         seqdg fit photos/ --choose --net dinov2-small --weights dinov2_vits14_pretrain.pth --out model
 
@@ -101,15 +100,15 @@ def fit(
     loss : squared|absolute|huber
         The loss, for regression.
     criterion : CRITERION
-        The metric by which steps, settings and the algorithm are chosen. Default: accuracy; of numbers, rmse.
+        The metric by which steps, settings and the algorithm are chosen. Default: accuracy; for regression, rmse.
     trials
         Trials of every candidate and held-out domain. Default: 3; of the few candidates without --choose, 1.
     steps : N|auto
         Training steps. auto: as many as meet all rows three times, 500 to 5000.
     domains_per_step : N|auto
-        Domains that a step meets; 0 is all. auto: 8, of more.
+        Domains per step; 0 is all. auto: at most 8, where the algorithm allows it.
     schedule : constant|cosine|steps
-        What becomes of the learning rate.
+        The learning rate schedule.
     warmup
         Share of the steps over which the rate first rises.
     scaling : quantile|standard
@@ -117,7 +116,7 @@ def fit(
     members : N|auto
         Networks trained from other seeds, whose probabilities are averaged. auto: 4 for a table.
     calibrate
-        Fit how sure the model is to rows of the same domains that were not trained on.
+        Calibrate probabilities on rows of the same domains that were not trained on.
     class_weight : balanced
         Weight classes so that all count the same.
     net
@@ -359,15 +358,15 @@ def predict(
 ) -> None:
     """Predict the rows of a table, or the images of a folder.
 
-    Of each it writes a label and the probability of every class, or a number.
+    It writes a label and the probability of every class or, for regression, a number.
 
         seqdg predict model new.csv --out predictions.csv
 
         zcat new.csv.gz | seqdg predict model - --out - | head
 
     Rows are read, predicted and written some at a time, so a table may be larger than memory. If it has the column of
-    labels, the accuracy is printed, and what was expected of it when the model was fitted; of numbers, RMSE and R².
-    Of pictures, the folder that each lies in is its label, where the model knows a class of that name.
+    labels, the accuracy is printed, and what was expected of it when the model was fitted; for regression, RMSE and R².
+    The folder of an image is its label, where the model knows a class of that name.
 
     Parameters
     ----------
@@ -441,7 +440,7 @@ def features(
     allow_partial: bool = False,
     force: bool = False,
 ) -> None:
-    """Extract features by a frozen backbone, once, into a file.
+    """Extract features with a frozen backbone, once, to a file.
 
     `seqdg bench` and `seqdg fit` read the features of pictures or texts from it.
 
@@ -569,14 +568,14 @@ def learning_curve(
         seqdg learning-curve patients.csv --label ill --domain hospital
 
     It trains on 1, 2, ... of your domains, and tests on those left out. The last sentence says what one more domain
-    than you have would be worth, if the curve goes on as it went.
+    than you have would be worth, if the curve continues.
 
     Parameters
     ----------
     algorithm
-        The algorithm to train. Default: fo-s-mldg+ema; of numbers, agg+ema.
+        The algorithm to train. Default: fo-s-mldg+ema; for regression, agg+ema.
     criterion : CRITERION
-        The metric on unseen domains. Default: accuracy; of numbers, rmse.
+        The metric on unseen domains. Default: accuracy; for regression, rmse.
     seed
         Random seed. The same seed gives the same numbers.
     steps
@@ -588,7 +587,7 @@ def learning_curve(
     workers
         Processes to train in. Default: one per core.
     out : DIR
-        Where to write learning-curve.csv, by_training.csv and a picture.
+        Where to write learning-curve.csv, by_training.csv and a figure.
     """
     if out is not None:
         base.check_output(out, force, CURVE_FILES)
@@ -630,8 +629,8 @@ def importance(
 
         seqdg importance model patients.csv --out importance
 
-    It shows too which columns help only where the model was trained. The model is fitted anew with each domain held out
-    in turn. Each column is then shuffled within its domain: how much the score drops on the held-out domain, and on
+    It shows too which columns help only where the model was trained. The model is fitted again with each domain held
+    out in turn. Each column is then shuffled within its domain: how much the score drops on the held-out domain, and on
     rows of the others that were set aside, is what the column is worth. The table is read as in `seqdg fit`, whose
     --label, --domain, --types, --na and --weight the model remembers.
 

@@ -42,7 +42,7 @@ def table(
 
         seqdg table runs/rotated-mnist --baseline agg
 
-    Of several runs it prints one table: algorithms × data sets with their average, or, where they hold out the same
+    For several runs it prints one table: algorithms × data sets with their average, or, where they hold out the same
     domains, the algorithms of all of them.
 
         seqdg table runs/pacs runs/vlcs runs/office-home --format latex
@@ -51,9 +51,9 @@ def table(
     ----------
     select : RULE
         How the settings and the step that count are chosen: source-val, last, leave-one-out, domain-val, oracle or
-        oracle-split, as in `seqdg bench`. Of several data sets, one for all or one for each run, with commas.
+        oracle-split, as in `seqdg bench`. For several data sets, one for all or one for each run, with commas.
     criterion : NAME
-        Which metric to show, such as accuracy, macro_f1 or log_loss. Of several data sets, one for all or one for each
+        Which metric to show, such as accuracy, macro_f1 or log_loss. For several data sets, one for all or one for each
         run, with commas. Default: accuracy; for regression, rmse.
     form : text|markdown|latex|csv|json
         Format of the table.
@@ -120,10 +120,10 @@ def report(
     The page of a model has its candidates by domain, what to expect on the next domain, errors by class and
     calibration.
 
-    What is given here is shown at first. On the page, choose another criterion, rule or baseline, follow an algorithm
+    The options set what is shown first. On the page, choose another criterion, rule or baseline, follow an algorithm
     through all figures, sort tables, and save them as CSV or LaTeX.
 
-    Of runs of several data sets it writes summary.html beside the first directory: algorithms × data sets, and the
+    For runs of several data sets it writes summary.html beside the first directory: algorithms × data sets, and the
     table of each.
 
     Parameters
@@ -131,9 +131,9 @@ def report(
     baseline : ALGORITHM
         The algorithm that others are compared with. Default: agg, if it ran.
     watch
-        While a run goes on, write the page anew as trials finish; it reloads itself.
+        While a run goes on, rewrite the page as trials finish; it reloads itself.
     data : TABLE
-        Of a model: the table it was fitted on, to measure which columns transfer.
+        For a model: the table it was fitted on, to measure which columns transfer.
     """
     if any((directory / "model.json").exists() for directory in directories):
         if len(directories) > 1:
@@ -250,7 +250,7 @@ def import_domainbed(
     sweep : SWEEP
         The --output_dir of a DomainBed sweep, or the train_output of a fork.
     out
-        Run directory to write. Of several data sets, one below it for each, by name.
+        Run directory to write. For several data sets, one below it for each, by name.
     domains : A,B,C
         Names of the environments in their order, to match those of another run. Default: DomainBed's.
     allow_partial
