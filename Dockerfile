@@ -16,5 +16,5 @@ RUN useradd --create-home seqdg && mkdir /home/seqdg/runs && chown seqdg /home/s
 USER seqdg
 WORKDIR /home/seqdg
 
-# As `make demo`: compare six algorithms on bundled data, and write a report.
+# As `make demo`: compare eight algorithms on bundled data, and write a report.
 CMD ["sh", "-c", "seqdg bench && seqdg report runs/rotated-mnist"]

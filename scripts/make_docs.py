@@ -1,12 +1,13 @@
-"""Write docs/algorithms.md and the pages of docs/algorithms/ from the code: `python scripts/make_docs.py`.
+"""Write docs/algorithms.md, the pages of docs/algorithms/ and what `seqdg list` reads: `python scripts/make_docs.py`.
 
 Equations and what leads to them are from the docstrings; what a docstring says below its last equation is for readers
-of the code. A test checks that the pages are current.
+of the code. Tests check that all are current.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -22,12 +23,14 @@ import seqdg
 from seqdg import Algorithm, Episode, Net, Range, Sequential, Wrapper
 from seqdg.bench import ArrayLearner, find_learner, list_learners, load_benchmark
 from seqdg.bench.search import MULTIPLES
+from seqdg.cli import results_commands
 from seqdg.core import collect_rules, find_wrapper, list_alone
 from seqdg.nets import mlp
 
 sys.path.insert(0, str(Path(__file__).parent))
 from equations import typeset
 
+CATALOG = Path(__file__).parents[1] / "src" / "seqdg" / "cli" / "catalog.json"
 ROOT = Path(__file__).parents[1]
 PAGE, FOLDER = ROOT / "docs" / "algorithms.md", ROOT / "docs" / "algorithms"
 BENCHMARKS = {"ixmas": "IXMAS", "vlcs": "VLCS", "pacs": "PACS", "pacs-alexnet": "PACS (AlexNet)"}
@@ -159,7 +162,7 @@ LEARNERS = f"""# Learners
 {GENERATED}
 
 Methods other than neural networks, fitted once to rows of numbers; they refuse images. `seqdg bench --algorithms
-agg,NAME`, `seqdg.compare`, `seqdg fit --choose --candidates agg,NAME` and `DomainClassifier("NAME")` take them.
+agg,NAME`, `seqdg.compare`, `seqdg fit --choose --algorithms agg,NAME` and `DomainClassifier("NAME")` take them.
 Those of scikit-learn are saved by skops and exported to ONNX by skl2onnx (`pip install 'seqdg[onnx]'`). `catboost`,
 `lightgbm` and `xgboost` need `pip install 'seqdg[boosting]'`; like `dica` and `lre-svm` they can be saved but not
 exported. `balance` weighs rows so that every domain counts the same. [How to write
@@ -441,6 +444,11 @@ def searched(where: Any) -> str:
     return shown(where)
 
 
+def make_catalog() -> str:
+    """Return what `seqdg list` reads."""
+    return json.dumps(results_commands.build_catalog(), indent=1, ensure_ascii=False) + "\n"
+
+
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     texts = make_pages()
@@ -448,4 +456,5 @@ if __name__ == "__main__":
         stale.unlink()
     for path, text in texts.items():
         path.write_text(text)
-    print(PAGE, FOLDER)
+    CATALOG.write_text(make_catalog(), encoding="utf-8")
+    print(PAGE, FOLDER, CATALOG)

@@ -93,6 +93,10 @@ def test_every_equation_of_the_pages_becomes_mathml(make_docs):
             assert "<mtable" in convert(block, display="block")
 
 
+def test_what_list_reads_is_current(make_docs):
+    assert make_docs.CATALOG.read_text(encoding="utf-8") == make_docs.make_catalog(), "Run: python scripts/make_docs.py"
+
+
 def test_the_page_names_every_learner_with_its_settings(make_docs):
     learners = [name for name in list_learners() if type(find_learner(name)).__module__.startswith("seqdg.")]
     assert {"dica", "lre-svm"} <= set(learners)

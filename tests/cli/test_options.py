@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +132,16 @@ def test_a_sentence_of_several_lines_keeps_them(tmp_path: Path) -> None:
     assert first.endswith("2 things are wrong with the data.")
     assert [line[:2] for line in problems] == ["- ", "- "]
     assert "\\n" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [["list"], ["list", "algorithms"], ["list", "datasets"], ["data", "pacs"], ["-h"]])
+def test_what_only_reads_does_not_wait_for_torch(words):
+    run = "try: main()\nfinally: print('torch' in sys.modules)"
+    code = f"import sys; sys.argv[1:] = {words!r}; from seqdg.cli import main\n{run}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_names_that_are_no_commands_lead_to_what_was_meant():
+    assert "`seqdg fit --algorithms xgboost` trains it" in seqdg("xgboost").stderr
+    assert "`seqdg fit --task number` predicts a number." in seqdg("regression").stderr

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         unknown,
     )
     from seqdg.base.noise import fold, shuffle, uniform
-    from seqdg.base.plugins import hash_own_code, import_function, import_plugin, trust_only
+    from seqdg.base.plugins import ENTRY_POINTS, hash_own_code, import_function, import_plugin, trust_only
     from seqdg.base.seal import SEAL_SIZE, find_seal, has_broken_seal, hash_others, is_intact, save_sealed
     from seqdg.base.system import (
         DOMAINBED,

@@ -20,6 +20,7 @@ from typing import Any, cast
 
 from seqdg.base.messages import UsageError
 
+ENTRY_POINTS = "seqdg.algorithms"  # the group in which installed packages name theirs
 _trusted: list[str] | None = None  # what names code that may be imported; None: any, as a program of the user's asks
 _imported: dict[str, dict[Path, bytes]] = {}  # by a user's module, its file and those that it uses, as imported
 

@@ -16,12 +16,23 @@ from seqdg import base
 from seqdg.cli.bench_commands import analyze, bench, merge, rerun, soup, status, study
 from seqdg.cli.fit_commands import export, features, fit, importance, learning_curve, predict, show
 from seqdg.cli.options import LISTS, NotANumber, takes, use_known_names
-from seqdg.cli.results_commands import check, import_domainbed, list_names, pack, predictions, report, table
+from seqdg.cli.results_commands import (
+    check,
+    fetch,
+    import_domainbed,
+    list_names,
+    pack,
+    predictions,
+    read_catalog,
+    report,
+    table,
+)
 from seqdg.cli.terminal import print_warnings_as_notes
 
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {  # in the order of the help
     "Compare algorithms": {
-        "bench": bench, "list": list_names, "status": status, "merge": merge, "rerun": rerun, "soup": soup,
+        "bench": bench, "list": list_names, "data": fetch, "status": status, "merge": merge, "rerun": rerun,
+        "soup": soup,
     },
     "Your own data": {
         "check": check, "fit": fit, "predict": predict, "show": show, "export": export, "importance": importance,
@@ -41,6 +52,8 @@ MEANT = {  # what newcomers type for a command
     "run": "`seqdg bench` runs a benchmark; `seqdg fit` trains a model on your own data.",
     "test": "`seqdg predict` tests a model on a table with labels; `seqdg bench` tests algorithms.",
     "evaluate": "`seqdg predict` tests a model on a table with labels; `seqdg bench` tests algorithms.",
+    "regression": "`seqdg fit --task number` predicts a number.",
+    "download": "`seqdg data NAME` says what a known data set needs, and gets it where that is allowed.",
     "help": "`seqdg --help` lists the commands, and `seqdg COMMAND --help` explains one.",
     "version": "`seqdg --version` shows it.",
 }
@@ -87,6 +100,11 @@ class Commands(typer.core.TyperGroup):
         if args[0] not in self.commands and not ctx.resilient_parsing:
             if args[0] in MEANT:
                 raise base.UsageError(f"There is no command '{args[0]}'. {MEANT[args[0]]}")
+            if args[0] in {entry["name"] for entry in read_catalog()["algorithms"]}:
+                raise base.UsageError(
+                    f"'{args[0]}' is an algorithm, not a command. `seqdg bench --algorithms {args[0]}` compares it on "
+                    f"a benchmark, and `seqdg fit --algorithms {args[0]}` trains it on your own data."
+                )
             raise base.unknown("command", args[0], list(self.commands))
         return super().resolve_command(ctx, args)
 
@@ -114,7 +132,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Domain generalization: train on the domains that you have, and work on one that you have never seen.",
-    epilog="Start with `seqdg bench`: it compares six algorithms on bundled data and prints the table. "
+    epilog="Start with `seqdg bench`: it compares eight algorithms on bundled data and prints the table. "
     "`seqdg COMMAND -h` explains a command.",
 )
 for command_name, command in (pair for commands in GROUPS.values() for pair in commands.items()):

@@ -1,9 +1,10 @@
-"""Commands that show and check what there is: table, report, pack, predictions, import-domainbed, list, check."""
+"""Commands that show and check what there is: table, report, pack, predictions, import-domainbed, list, data, check."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from importlib.metadata import entry_points
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -275,20 +276,18 @@ def list_names(
         What to list. Default: how many there are.
     """
     base.set_checkout(base.DOMAINBED, domainbed)
-    kinds: dict[str, Callable[[], list[Entry]]] = {
-        "algorithms": _list_algorithms,
-        "wrappers": _list_wrappers,
-        "benchmarks": _list_benchmarks,
-        "datasets": _list_datasets,
-    }
+    # What is not ours can be known by importing it alone.
+    is_plain = domainbed is None and not entry_points(group=base.ENTRY_POINTS)
+    catalog = read_catalog() if is_plain else build_catalog()
+    kinds = ("algorithms", "wrappers", "benchmarks", "datasets")
     if kind is None:
-        counts = {name: len(list_entries()) for name, list_entries in kinds.items()}
+        counts = {name: len(catalog[name]) for name in kinds}
         lines = [f"{count:>4} {name:<10}  seqdg list {name}" for name, count in counts.items()]
         typer.echo(json.dumps(counts, indent=2) if as_json else "\n".join(lines))
         return
     if kind not in kinds:
         raise base.unknown("list", kind, kinds)
-    entries = kinds[kind]()
+    entries = catalog[kind]
     if domainbed is not None and kind == "algorithms":
         entries += interop.describe_classes()
     if as_json:
@@ -299,12 +298,37 @@ def list_names(
         _print_titles(entries)
         if kind == "algorithms":
             typer.echo("\nWrappers, each around any algorithm (agg+ema, fo-s-mldg+mixup+sma), in this order:\n")
-            _print_titles(_list_wrappers())
+            _print_titles(catalog["wrappers"])
             typer.echo(
                 "\nAround those that are no neural network (logistic+combat), which then predict the rows of a\n"
                 "domain together:\n"
             )
-            _print_titles(_list_harmonizations())
+            _print_titles(catalog["harmonizations"])
+
+
+def build_catalog() -> dict[str, list[Any]]:
+    """Return what `list` lists, from the code and the benchmarks' files."""
+    return {
+        "files": _list_source_files(),
+        "algorithms": _list_algorithms(),
+        "wrappers": _list_wrappers(),
+        "harmonizations": [{"name": f"+{name}", "title": text} for name, text in benchmarks.HARMONIZATIONS.items()],
+        "benchmarks": _list_benchmarks(),
+        "datasets": _list_datasets(),
+    }
+
+
+def read_catalog() -> dict[str, list[Any]]:
+    """Return the same as scripts/make_docs.py has written it, unless files were added since: that imports no torch."""
+    text = (files("seqdg") / "cli" / "catalog.json").read_text(encoding="utf-8")
+    catalog: dict[str, list[Any]] = json.loads(text)
+    return catalog if catalog["files"] == _list_source_files() else build_catalog()
+
+
+def _list_source_files() -> list[str]:
+    """List the files that algorithms and benchmarks are in."""
+    folders = [files("seqdg") / name for name in ("algorithms", "benchmarks")]
+    return sorted(file.name for folder in folders for file in folder.iterdir() if file.name.endswith((".py", ".toml")))
 
 
 def _print_titles(entries: list[Entry]) -> None:
@@ -338,10 +362,6 @@ def _list_wrappers() -> list[Entry]:
         {"name": f"+{name}", "title": base.read_title(kind), "settings": core.format_settings(kind(core.Algorithm()))}
         for name, kind in kinds.items()
     ]
-
-
-def _list_harmonizations() -> list[Entry]:
-    return [{"name": f"+{name}", "title": title} for name, title in benchmarks.HARMONIZATIONS.items()]
 
 
 def _list_benchmarks() -> list[Entry]:
@@ -380,6 +400,44 @@ def _format_dataset(entry: Entry) -> str:
         f"  from: {entry['get']}",
     ]
     return "\n".join(lines)
+
+
+def fetch(name: str, /, data: Path | None = None) -> None:
+    """Say what a known data set needs, or download it.
+
+        seqdg data parkinsons --data ~/data
+
+    Without --data it says what must lie where. With --data it downloads what a licence and a public address allow, goes
+    on where an earlier download stopped, and checks the data, as `seqdg check` does.
+
+    Parameters
+    ----------
+    name : NAME
+        A data set from `seqdg list datasets`.
+    """
+    entries = {entry["name"]: entry for entry in read_catalog()["datasets"]}
+    if name not in entries:
+        raise base.unknown("data set", name, entries)
+    entry, download = entries[name], datasets.DOWNLOADS.get(name)
+    if entry["format"] == "bundled":
+        typer.echo(f"{_format_dataset(entry)}\n\nNothing to get. Next: seqdg bench {name}")
+        return
+    if data is None:
+        how = f"`seqdg data {name} --data DIR` "
+        how += f"downloads {download.file} ({download.licence}) and checks it." if download else "checks your copy."
+        typer.echo(f"{_format_dataset(entry)}\n\n{how}")
+        return
+    paths = [path for path in entry["path"] if path != "."]
+    if not any((data / path).exists() for path in paths):
+        if download is None:
+            raise base.UsageError(
+                f"{data} has no {' or '.join(paths)}, and seqdg does not download {name}. Get it from {entry['get']}."
+            )
+        say(f"Downloading {download.address} to {data}")
+        with base.count_files("downloading") as on_progress:
+            datasets.fetch_data(download, data, on_progress)
+    _check_benchmark(benchmarks.load_benchmark(name), data, allow_partial=False)
+    typer.echo(f"Next: seqdg bench {name} --data {data}")
 
 
 def check(

@@ -15,14 +15,13 @@ from dataclasses import fields
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from seqdg.base import OTHER_NAMES, UsageError, find_similar, import_plugin, unknown
+from seqdg.base import ENTRY_POINTS, OTHER_NAMES, UsageError, find_similar, import_plugin, unknown
 from seqdg.core.algorithm import Algorithm, Chainable
 from seqdg.core.sequential import Sequential
 from seqdg.core.settings import collect_rules, with_settings
 from seqdg.core.wrapper import ACTED_ON, Wrapper, list_layers
 
 FOREIGN = "domainbed:"  # begins the name of a class of another project, which is no algorithm of ours
-ENTRY_POINTS = "seqdg.algorithms"
 NAME = re.compile(r"[\w.\-]+")
 _factories: dict[str, Callable[[], Algorithm]] = {}
 _wrappers: dict[str, type[Wrapper]] = {}

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from seqdg.data.dataset import READERS, Dataset, DataSpec, ProgressCallback
     from seqdg.data.domain_rows import DomainRows, Problem, check_class_coverage, collect_rows
+    from seqdg.data.download import DOWNLOADS, fetch_data
     from seqdg.data.features.extraction import (
         FrozenBackbone,
         embed_text,
