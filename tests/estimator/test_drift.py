@@ -11,7 +11,7 @@ import pytest
 import seqdg
 from command import seqdg as command
 from seqdg.data import make_frame
-from seqdg.estimator.drift import Watch, profile_columns
+from seqdg.estimator.shifts import Watch, profile_columns
 
 
 def make_table(seed=0, rows=300, shift=0.0, missing=0.02, new=0.0):

@@ -7,7 +7,7 @@ import pytest
 
 from command import seqdg
 from seqdg import DomainClassifier, DomainRegressor, UsageError
-from seqdg.estimator.label_shift import correct_label_shift
+from seqdg.estimator.shifts import correct_label_shift
 
 
 def transcribe(p, priors, rounds=3000):

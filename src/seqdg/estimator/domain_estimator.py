@@ -22,7 +22,6 @@ from seqdg.bench import FittedEstimator, list_learners
 from seqdg.core import Algorithm
 from seqdg.data import Features, FeatureSource, Frame, count_present, extract_features, replace_text
 from seqdg.estimator.fitting import fit_ensemble, fit_model
-from seqdg.estimator.label_shift import check_label_shift, correct_label_shift
 from seqdg.estimator.model import ArrayModel, EnsembleModel, Model, read_model, write_model
 from seqdg.estimator.model_inputs import TableInput
 from seqdg.estimator.prediction import check_features, require_backbone
@@ -35,6 +34,7 @@ from seqdg.estimator.recipe import (
     make_recipe,
     read_parameters,
 )
+from seqdg.estimator.shifts import check_label_shift, correct_label_shift
 from seqdg.estimator.user_data import (
     UserData,
     join_domains,

@@ -30,10 +30,10 @@ from seqdg.bench import (
 )
 from seqdg.core import Algorithm, count_needed_evaluations, describe_settings
 from seqdg.data import Dataset, ProgressCallback
-from seqdg.estimator.label_shift import find_priors
 from seqdg.estimator.model import ROWS, ArrayModel, EnsembleModel, Model, NetModel, share_input
 from seqdg.estimator.model_inputs import ImageInput, TableInput
 from seqdg.estimator.recipe import CENTERED, WEIGHTED, Member, Recipe, adapt_recipe
+from seqdg.estimator.shifts import find_priors
 from seqdg.estimator.user_data import UserData
 from seqdg.nets import Net, NetSpec, check_outputs
 from seqdg.results import DONE, Evaluation, select_step

@@ -47,10 +47,9 @@ from seqdg.data import (
     to_word,
     to_words,
 )
-from seqdg.estimator.drift import Watch
-from seqdg.estimator.label_shift import FEWEST, check_label_shift, correct_label_shift
 from seqdg.estimator.model import Model
 from seqdg.estimator.model_inputs import ImageInput, TableInput, make_missing_error
+from seqdg.estimator.shifts import FEWEST, Watch, check_label_shift, correct_label_shift
 from seqdg.training import measure_rows
 
 Columns = dict[str, NDArray[Any]]

@@ -37,9 +37,9 @@ from seqdg.data import (
     rank_word,
     to_word,
 )
-from seqdg.estimator.drift import Profile, profile_columns
 from seqdg.estimator.model_inputs import ArrayInput, ImageInput, Input, TableInput, learn_table_input
 from seqdg.estimator.recipe import Recipe
+from seqdg.estimator.shifts import Profile, profile_columns
 from seqdg.results import CRITERIA
 from seqdg.training import make_stream
 

@@ -1,13 +1,17 @@
-"""How far a table is from those that a model was trained on, column by column.
+"""How a new domain differs from those of training: in its columns, one by one, and in how frequent its classes are.
 
-A column is kept as what each training domain has of it: the share that is missing, the mean, and the distribution F_d,
-of numbers at deciles of all rows, of categories as shares. The distance of two distributions is the largest difference
-of their cumulative ones (Kolmogorov and Smirnov), of categories half the sum of differences (total variation): 0 where
-they are alike, 1 where they have nothing in common. A new table is unlike every training domain where
+*Columns.* A column is kept as what each training domain has of it: the share that is missing, the mean, and the
+distribution F_d, of numbers at deciles of all rows, of categories as shares. The distance of two distributions is the
+largest difference of their cumulative ones (Kolmogorov and Smirnov), of categories half the sum of differences (total
+variation): 0 where they are alike, 1 where they have nothing in common. A new table is unlike
+every training domain where
 
     min_d distance(new, d) - noise  >  max(LEAST, FARTHER max_d min_{d' != d} distance(d, d'))
 
 with `noise` what chance does to so many rows: it is beyond what training domains are from one another.
+
+*Classes.* Under label shift they are more or less frequent than in training, and look the same within a class. Then
+probabilities are off by a factor for each class, which the new domain's own rows tell, without labels.
 """
 
 from __future__ import annotations
@@ -17,16 +21,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from seqdg.data import Column, Frame
+from seqdg.base import UsageError
+from seqdg.core import Algorithm, Settings, flatten_settings
+from seqdg.data import Column, Dataset, Frame
+from seqdg.training import WeightedCrossEntropy, make_loss
 
 LEAST = 0.25  # distance below which nothing is said
 LEAST_MISSING = 0.1  # of the rows, beyond the shares of training domains
 FARTHER = 1.5
-FEWEST = 20  # rows of a table that are judged, and of a domain that it is compared with
+FEWEST = 20  # rows of a table that are judged, and of a domain that it is compared with or whose shares are estimated
 MOST_COLUMNS, MOST_DOMAINS, MOST_CATEGORIES = 200, 20, 50
 CHANCE = 1.36  # of the Kolmogorov-Smirnov distance, at 5 %
+ROUNDS, CLOSE = 10_000, 1e-10  # of expectation-maximization, and the change of a share at which it ends
 Profile = Mapping[str, Mapping[str, Any]]  # by column; as JSON holds it
 Floats = NDArray[np.float64]
 
@@ -134,3 +143,58 @@ def _measure(about: Mapping[str, Any], one: Sequence[float], other: Sequence[flo
 def _give_range(values: Sequence[float]) -> str:
     low, high = f"{min(values):.4g}", f"{max(values):.4g}"
     return low if low == high else f"{low} to {high}"
+
+
+# Label shift ----------------------------------------------------------------------------------------------------------
+
+
+def correct_label_shift(p: Floats, priors: Floats) -> tuple[Floats, Floats]:
+    """Correct calibrated probabilities for the shares of classes of the domain that they are of (Saerens, Latinne and
+    Decaestecker, 2002).
+
+        p'(c | x) ~ p(c | x) q(c) / priors(c),   q(c) = mean over x of p'(c | x)
+
+    in turn, from q = priors on, until q stands: the maximum of the likelihood of the rows.
+
+    p: (row, class).   priors: (class,) shares of the classes in training.   Return p' and q.
+    """
+    known = priors > 0  # a class that was never met has no probability to correct
+    ratio = np.divide(p, priors, out=np.zeros_like(p), where=known)
+    q, corrected = np.where(known, priors, 0.0), p
+    for _ in range(ROUNDS):
+        corrected = ratio * q
+        corrected = corrected / np.maximum(corrected.sum(axis=1, keepdims=True), 1e-300)
+        before, q = q, corrected.mean(axis=0)
+        if np.abs(q - before).max() < CLOSE:
+            break
+    return corrected, q
+
+
+def check_label_shift(priors: Sequence[float] | None, rows: int) -> None:
+    """Raise a UsageError where probabilities cannot be corrected. priors: of the model; None for regression."""
+    if priors is None:
+        raise UsageError("Label shift is corrected in class probabilities, and this is a regression model.")
+    if rows < FEWEST:
+        raise UsageError(
+            f"Label shift is estimated from the rows of the new domain together: give at least {FEWEST} at once, "
+            f"and not {rows}, or predict without the correction."
+        )
+
+
+def find_priors(dataset: Dataset, settings: Settings, class_weight: Any) -> list[float]:
+    """Find the shares of classes that a model's probabilities are of: those of its training rows as they weigh. A net
+    meets all domains alike, and so does a learner that balances them."""
+    assert dataset.validation is not None
+    y, weight = dataset.y, torch.ones(len(dataset.y), dtype=torch.float64)
+    weight = weight if dataset.weight is None else dataset.weight.double().clone()
+    each = [dataset.rows(domain) for domain in dataset.domains]
+    each = [rows[~dataset.validation[rows]] for rows in each]
+    loss = make_loss(class_weight, [y[rows] for rows in each], dataset.classes)
+    by_class = loss.weight.double() if isinstance(loss, WeightedCrossEntropy) else torch.ones(len(dataset.classes))
+    is_balanced = isinstance(settings, Algorithm) or bool(flatten_settings(settings).get("balance", False))
+    shares = torch.zeros(len(dataset.classes), dtype=torch.float64)
+    for rows in each:
+        counts = torch.bincount(y[rows], weights=weight[rows], minlength=len(shares))
+        shares += counts / counts.sum().clamp(min=1e-300) if is_balanced else counts
+    shares *= by_class
+    return [float(share) for share in shares / shares.sum()]
