@@ -27,8 +27,8 @@ NAMES = ("logistic", "knn", "agg")
 QUICK = {"steps": 50, "lr": 0.01, "hidden": (8,), "evaluations": 2, "members": 2, "device": "cpu"}
 
 
-@register_learner("unsaved")
-class Unsaved(ArrayLearner):
+@register_learner("unkept")
+class Unkept(ArrayLearner):
     """Says the same of every row, and does not say how it is saved."""
 
     def fit(self, x, y, domain, classes, seed):
@@ -199,11 +199,11 @@ def test_an_interrupted_comparison_goes_on_to_the_same_ensemble(hospitals, found
 
 
 def test_members_that_cannot_be_saved_are_compared_and_left_out_of_the_ensemble(hospitals):
-    found = compared(hospitals, ("logistic", "knn", "unsaved"), seeds=1)
-    assert [m.algorithm for m in found.members if m.algorithm == "unsaved"] == []
-    assert "unsaved" in found.scores()
-    assert any(n.startswith("unsaved is compared, but is no member of the ensemble") for n in found.notes)
-    alone = compared(hospitals, ("logistic", "unsaved"), seeds=1, refit=False)
+    found = compared(hospitals, ("logistic", "knn", "unkept"), seeds=1)
+    assert [m.algorithm for m in found.members if m.algorithm == "unkept"] == []
+    assert "unkept" in found.scores()
+    assert any(n.startswith("unkept is compared, but is no member of the ensemble") for n in found.notes)
+    alone = compared(hospitals, ("logistic", "unkept"), seeds=1, refit=False)
     assert alone.winner.algorithm == "logistic"
     assert "There is no ensemble: fewer than 2 candidates can be saved." in alone.notes
 
@@ -235,7 +235,7 @@ def test_who_is_far_behind_is_named_and_one_member_may_have_all_weight(hospitals
 
 
 @register_learner("constant")
-class Constant(Unsaved):
+class Constant(Unkept):
     """Says the same of every row."""
 
     def check_saving(self):
