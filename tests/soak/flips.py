@@ -30,14 +30,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from torch import nn
 
 from command import seqdg as command
 from digits import TASK, make_plan, train
 from seqdg.base import Folder, UsageError
-from seqdg.bench import Request, Session
+from seqdg.bench import Request, Session, merge_shards
 from seqdg.bench.soup import mix_run
-from seqdg.data import Dataset, DataSpec, load_dataset
+from seqdg.data import Dataset, DataSpec, Features, extract_features, load_dataset
 from seqdg.estimator import DomainClassifier
+from seqdg.estimator.recipe import Member, WeightedEnsemble
 from seqdg.report import Results
 from seqdg.results import FILE, Record, RecordSource, Store, open_run, pack, write_predictions
 from seqdg.training import Saving
@@ -177,6 +179,34 @@ def read_model(folder: Path) -> object:
     return model.predict_proba(_draw_table()[0]).tolist(), model.predict(_draw_table()[0]).tolist(), model.get_params()
 
 
+def make_ensemble(folder: Path) -> list[Path]:
+    x, y, domains = _draw_table()
+    members = (Member("agg", 0.25, 1.0), Member("logistic", 0.75, 1.5))
+    DomainClassifier(WeightedEnsemble(members), steps=3, hidden=(4,), members=1).fit(x, y, domains=domains).save(folder)
+    return [*folder.rglob("model.json"), *folder.rglob("model.safetensors")]
+
+
+@cache
+def _train_shards() -> tempfile.TemporaryDirectory[str]:
+    """Return the directory of a run in two shards; it is removed when the process ends."""
+    folder = tempfile.TemporaryDirectory()
+    words = ["--algorithms", "agg", "--held-out", "0", "--trials", 2, "--steps", 4, "--workers", 0, "--device", "cpu"]
+    for number in ("1/2", "2/2"):
+        done = command("bench", *words, "--shard", number, "--out", folder.name)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def make_shards(folder: Path) -> list[Path]:
+    shutil.copytree(_train_shards().name, folder, dirs_exist_ok=True)
+    return list(folder.rglob(FILE))
+
+
+def read_shards(folder: Path) -> object:
+    merged = merge_shards(sorted(folder.glob("shard-*")), folder / "merged")
+    return merged, read_run(folder / "merged")
+
+
 def _tell_data(data: Dataset) -> object:
     return {f.name: np.asarray(v).tolist() if hasattr(v := getattr(data, f.name), "shape") else v for f in fields(data)}
 
@@ -184,21 +214,52 @@ def _tell_data(data: Dataset) -> object:
 PICTURES = DataSpec("mine", path=("set",))
 
 
-def make_cache(folder: Path) -> list[Path]:
+def make_cache(read: Callable[[Path], object], folder: Path) -> list[Path]:
     """The pictures lie beside the folder of the cache, and stay as they are while it is copied."""
     draw = np.random.default_rng(0)
     for number in range(12):
         path = folder.with_name("pictures") / f"set/d{number % 3}/c{number % 2}/{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(draw.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
-    read_cache(folder)
-    return list(folder.iterdir())
+    read(folder)
+    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 def read_cache(folder: Path) -> object:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SEQDG_CACHE", str(folder))
         return _tell_data(load_dataset(PICTURES, folder.with_name("pictures")))
+
+
+MEAN = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten()).eval()  # a frozen backbone
+
+
+def extract(folder: Path) -> Features:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SEQDG_CACHE", str(folder))
+        return extract_features(folder.with_name("pictures") / "set", MEAN, size=4)
+
+
+def read_extracted(folder: Path) -> object:
+    return _tell_features(extract(folder))
+
+
+def make_features(folder: Path) -> list[Path]:
+    draw, names = np.random.default_rng(0), np.array(["a", "b", "c"])
+    x, y, validation = draw.standard_normal((12, 5), np.float32), names[np.arange(12) % 2], np.arange(12) % 4 == 0
+    about = {"backbone": "mine", "weights_sha256": "", "preprocessing": {"size": 4}}
+    paths = tuple(f"{number}.png" for number in range(12))
+    Features(x, about, y, names[np.arange(12) % 3], paths, ("a", "b"), validation).save(folder / "rows.safetensors")
+    return [folder / "rows.safetensors"]
+
+
+def read_features(folder: Path) -> object:
+    return _tell_features(Features.load(folder / "rows.safetensors"))
+
+
+def _tell_features(features: Features) -> object:
+    arrays = (features.x, features.y, features.domains, features.validation)
+    return [a if a is None else a.tolist() for a in arrays], features.about, features.paths, features.classes
 
 
 KINDS = {
@@ -210,7 +271,11 @@ KINDS = {
     "predictions": Kind(make_predictions, read_predictions),
     "model of a network": Kind(partial(make_model, "agg+ema"), read_model),
     "model of an estimator": Kind(partial(make_model, "logistic"), read_model),
-    "cache of pictures": Kind(make_cache, read_cache, is_made_again=True),
+    "ensemble": Kind(make_ensemble, read_model),
+    "shards, merged": Kind(make_shards, read_shards),
+    "cache of pictures": Kind(partial(make_cache, read_cache), read_cache, is_made_again=True),
+    "cache of features": Kind(partial(make_cache, extract), read_extracted, is_made_again=True),
+    "features": Kind(make_features, read_features),
 }
 
 

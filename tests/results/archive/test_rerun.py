@@ -100,7 +100,7 @@ def test_in_its_stack_a_trial_has_the_same_bits(packed):
 
 
 def test_a_cpu_of_other_instructions_compares_to_rounding(packed, monkeypatch):
-    """Its stack rounds otherwise: one gave 89.68 where 89.56 was recorded, with no bit of the weights the same."""
+    """Its stack rounds otherwise: one gave 89.56 where 89.68 was recorded, with no bit of the weights the same."""
     usual = torch.backends.cpu.get_cpu_capability().lower()
     monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "ANOTHER")
     done = seqdg("rerun", packed, "--sample", 1, "--device", "cpu")

@@ -10,6 +10,7 @@ import copy
 import hashlib
 import json
 import shutil
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -30,7 +31,8 @@ from seqdg.base import (
     choose_device,
     count_cores,
     count_things,
-    has_broken_seal,
+    find_seal,
+    is_intact,
     list_some,
     private,
     refuse_broken,
@@ -269,15 +271,19 @@ def _explain_cache(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _read_part(path: Path) -> Matrix | None:
+def _read_part(path: Path, rows: int) -> Matrix | None:
     """Read the features of a part; None: there are none, or they are damaged."""
     try:
         content = path.read_bytes()
-        if not has_broken_seal(content):
+        if (at := find_seal(content)) is not None and is_intact(content, at):
             x: Matrix = safetensors.torch.load(content)["x"].numpy()
-            return x
+            if len(x) == rows:
+                return x
+    except FileNotFoundError:
+        return None
     except (OSError, KeyError, safetensors.SafetensorError):
         pass
+    warnings.warn(f"{path} is damaged: its features are extracted again.", stacklevel=2)
     return None
 
 
@@ -345,8 +351,8 @@ class Extractor:
                 rows = range(start, min(start + PART, total))
                 about = [VERSION, self.backbone.describe(), "\n".join(lines[start : rows.stop])]
                 path = folder / f"{_hash_text(json.dumps(about, sort_keys=True))[:32]}.safetensors"
-                known = _read_part(path)
-                if known is None or len(known) != len(rows):
+                known = _read_part(path, len(rows))
+                if known is None:
                     known = self._compute_part(rows, read, device, pool, problems, total)
                     if known is not None:
                         _write_part(path, known)
