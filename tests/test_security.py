@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import io
 import json
 import os
@@ -11,26 +12,34 @@ import re
 import shutil
 import socket
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas
+import pyarrow
 import pytest
 import safetensors.numpy
 import torch
+from pyarrow import parquet
 
 import seqdg
 from command import Done
 from command import seqdg as run
-from seqdg.base import UsageError, trust_only
+from digits import make_plan, train
+from seqdg import cli
+from seqdg.base import Folder, UsageError, trust_only
+from seqdg.bench import Request
 from seqdg.bench.learners.estimators import read_skops, write_skops
 from seqdg.data import FrozenBackbone
 from seqdg.estimator import model as models
 from seqdg.nets import weights
 from seqdg.results import Store
+from seqdg.training import Saving, name_checkpoint
 
 ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "SECURITY.md"
 SOURCES = sorted((ROOT / "src" / "seqdg").rglob("*.py"))
 TRAP = """
 from pathlib import Path
@@ -147,11 +156,7 @@ def assert_refused(done: Done) -> None:
     ],
 )
 def test_code_that_a_benchmark_file_names_is_not_run(how):
-    done = bench(**how)
-    if "There is no algorithm" not in done.stderr:  # of a name with a path: such a table is never looked for in files
-        assert_refused(done)
-    assert done.returncode == 2
-    assert not Path("sprung").exists()
+    assert_refused(bench(**how))
 
 
 def test_a_module_that_a_benchmark_file_names_is_not_run():
@@ -288,13 +293,32 @@ def test_a_backbone_that_no_memory_holds_is_refused_before_it_is_built():
 
 @pytest.fixture
 def hospitals_model():
-    words = ["fit", "rows.csv", "--label", "label", "--domain", "domain", "--algorithm", "agg", "--steps", 2]
-    done = run(*words, "--hidden", 2, "--members", 1, "--device", "cpu", "--out", "model")
+    return fit_model("agg", "--hidden", 2, "--members", 1)
+
+
+def fit_model(algorithm: str, *more: object) -> Path:
+    words = ["fit", "rows.csv", "--label", "label", "--domain", "domain", "--algorithm", algorithm, "--steps", 2]
+    done = run(*words, *more, "--device", "cpu", "--no-estimate", "--out", "model")
     assert done.returncode == 0, done.stderr
     return Path("model")
 
 
+def replace_weights(model: Path, content: bytes) -> None:
+    """Replace what a model has learned, with hashes that are right."""
+    (model / "model.safetensors").write_bytes(content)
+    text = {**json.loads((model / "model.json").read_text()), "weights_sha256": hashlib.sha256(content).hexdigest()}
+    (model / "model.json").write_text(json.dumps({**text, "sha256": models._hash(text)}))
+
+
 # ------------------------------------------------------------------------- what the user names is trusted
+
+
+def test_settings_of_what_the_option_names_are_read():
+    done = bench(
+        "--trust", "./mine.py", algorithms='["./mine.py:trap"]', table='[algorithms."./mine.py:trap"]\nlr = 0.5'
+    )
+    assert done.returncode == 0, done.stderr
+    assert {r.description["protocol"]["lr"] for r in Store.open(Path("run")).records()} == {0.5}
 
 
 @pytest.mark.parametrize("trusted", ["./mine.py", "mine.py", "other.py,./mine.py"])
@@ -311,6 +335,15 @@ def test_what_the_user_names_in_another_option_is_run(name):
     assert Path("sprung").exists()
     again = run("rerun", "run", "--algorithms", name, "--benchmark", "theirs.toml", "--data", ".", "--device", "cpu")
     assert again.returncode == 0, again.stderr
+
+
+def test_the_commands_with_the_option_are_those_that_the_page_names():
+    listed = re.search(r"`--trust \./mine\.py` \((.*?); several", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert listed is not None
+    commands = {name: command for group in cli.GROUPS.values() for name, command in group.items()}
+    assert set(re.findall("`([a-z-]+)`", listed[1])) == {n for n, c in commands.items() if c in cli.RUN_CODE}
+    for name in commands:
+        assert ("--trust" in run(name, "--help").stdout) == (commands[name] in cli.RUN_CODE), name
 
 
 def test_a_study_may_name_code_that_the_user_trusts():
@@ -382,6 +415,62 @@ def test_a_table_that_is_a_pickle_is_refused(suffix):
     assert not Path("sprung").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("f.safetensors", ["fit", "f.safetensors", "--out", "model"]),
+        ("run/trials.parquet", ["table", "run"]),
+        ("run/results.sqlite", ["table", "run"]),
+        ("shard/results.sqlite", ["merge", "shard", "--out", "run"]),
+        ("sweep/one/results.jsonl", ["import-domainbed", "sweep", "--out", "run"]),
+        ("d/c/1.png", ["features", "d", "--net", "resnet18", "--weights", "d/c/1.png", "--out", "f.safetensors"]),
+        ("bench.toml", ["bench", "bench.toml", "--out", "run"]),
+        ("study.toml", ["study", "study.toml"]),
+        ("model/model.json", ["show", "model"]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*damaged")
+def test_any_other_file_that_is_a_pickle_is_refused(name, words):
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Path(name).write_bytes(pickle.dumps(Sprung()))
+    done = run(*words)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("seqdg: ")
+    assert not Path("sprung").exists()
+
+
+def test_a_model_whose_weights_are_a_pickle_is_refused(hospitals_model):
+    replace_weights(hospitals_model, pickle.dumps(Sprung()))
+    assert run("predict", "model", "rows.csv", "--out", "p.csv").returncode == 2
+    assert not Path("sprung").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["sklearn", "lightgbm", "xgboost", "catboost"])
+def test_a_model_of_another_library_that_is_a_pickle_is_refused(package):
+    pytest.importorskip(package)
+    fit_model("logistic" if package == "sklearn" else package)
+    tensors = safetensors.numpy.load_file("model/model.safetensors")
+    (name,) = (name for name in tensors if name.rpartition(".")[2] in ("trees", "skops"))
+    tensors[name] = np.frombuffer(bytearray(pickle.dumps(Sprung())), np.uint8)
+    replace_weights(Path("model"), safetensors.numpy.save(tensors))
+    done = run("predict", "model", "rows.csv", "--out", "p.csv")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("seqdg: ")
+    assert not Path("sprung").exists()
+
+
+def test_a_checkpoint_that_is_a_pickle_is_not_read(tmp_path):
+    plan = make_plan(Request(algorithms=["agg"], held_out=["0"], trials=1, steps=2))
+    checkpoint = tmp_path / "run" / name_checkpoint(plan.groups[0].key)
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.write_bytes(pickle.dumps(Sprung()))
+    with pytest.warns(UserWarning, match="checkpoint"):
+        (record,) = train(plan.groups[0], saving=Saving(Folder(tmp_path / "run"), 3600.0))
+    assert record.history
+    assert not Path("sprung").exists()
+
+
 @pytest.mark.parametrize("kind", ["os.mkdir", "builtins.eval", "subprocess.Popen", "sklearn.utils.os.mkdir"])
 def test_a_model_of_scikit_learn_that_holds_another_type_is_refused(kind):
     from sklearn.linear_model import Ridge
@@ -421,6 +510,17 @@ def test_reading_a_run_or_a_model_writes_nothing_outside_of_what_was_asked_for(h
     assert new == {"published/report.html", *(f"theirs/{name}" for name in written)}
 
 
+def test_a_study_writes_to_the_folder_that_its_file_names_only_where_it_publishes(folder, tmp_path):
+    name, parts = "digits/one", STUDY.format(name="agg")
+    Path("study.toml").write_text(f'published = "{tmp_path}/elsewhere"\n{parts}')
+    words = ["study", "study.toml", "--out", "all", "--device", "cpu", "--workers", 0]
+    for more in (["--dry-run"], [], ["--answers"]):
+        assert run(*words, *more).returncode == 0, more
+        assert not (tmp_path / "elsewhere").exists(), more
+    assert run(*words, "--publish").returncode == 0
+    assert set(list_files(tmp_path / "elsewhere")) == {f"{name}/trials.parquet", f"{name}/evaluations.parquet"}
+
+
 @pytest.mark.slow
 def test_names_of_domains_and_trials_lead_to_no_place_outside_of_the_run(folder, tmp_path):
     pytest.importorskip("tensorboard")
@@ -440,16 +540,48 @@ def test_names_of_domains_and_trials_lead_to_no_place_outside_of_the_run(folder,
 # ----------------------------------------------------------------------------- nothing leaves the machine
 
 
-def test_reading_needs_no_network_and_asks_for_none(hospitals_model, monkeypatch):
-    assert bench().returncode == 0
+@pytest.fixture
+def no_network(monkeypatch):
+    """Names what asks for the network."""
+    asked: list[str] = []
 
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("it asked for the network")
+    def refuse(name: str) -> Callable[..., None]:
+        def raise_error(*_: object, **__: object) -> None:
+            asked.append(name)
+            raise AssertionError("it asked for the network")
+
+        return raise_error
 
     for name in ("connect", "connect_ex", "sendto"):
-        monkeypatch.setattr(socket.socket, name, refuse)
+        monkeypatch.setattr(socket.socket, name, refuse(name))
     for name in ("getaddrinfo", "gethostbyname", "create_connection"):
-        monkeypatch.setattr(socket, name, refuse)
+        monkeypatch.setattr(socket, name, refuse(name))
+    yield asked
+    assert not asked
+
+
+@pytest.mark.parametrize(
+    ("package", "name"),
+    [
+        ("timm", "timm:resnet18.none_such"), ("timm", "dinov2-small"), ("transformers", "hf:nobody/none-such"),
+        ("open_clip", "clip-vit-b16"),
+    ],
+)  # fmt: skip
+def test_where_the_hub_is_forbidden_a_backbone_that_is_not_here_asks_for_no_network(
+    package, name, monkeypatch, tmp_path, no_network
+):
+    pytest.importorskip(package)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    weights._find_obstacle.cache_clear()
+    try:
+        with pytest.raises(UsageError, match=r"HF_HUB_OFFLINE forbids|no such|There is no"):
+            FrozenBackbone(name)
+    finally:
+        weights._find_obstacle.cache_clear()
+
+
+def test_reading_needs_no_network_and_asks_for_none(hospitals_model, no_network):
+    assert bench().returncode == 0
     for words in (
         ["table", "run"], ["table", "run", "--format", "json"], ["status", "run"], ["report", "run"],
         ["show", "model"], ["predict", "model", "rows.csv", "--out", "predicted.csv"],
@@ -474,6 +606,20 @@ def test_a_changed_model_is_refused(hospitals_model):
     assert "was changed after the model was saved" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["trials.parquet", "evaluations.parquet"])
+def test_a_changed_packed_run_is_refused(name):
+    assert bench().returncode == 0
+    assert run("pack", "run", "--out", "packed").returncode == 0
+    table = pandas.read_parquet(f"packed/{name}")
+    column = next(c for c in table if table[c].dtype.kind == "f" and table[c].notna().any())
+    whole = parquet.read_table(f"packed/{name}")
+    changed = pyarrow.Table.from_pandas(table.assign(**{column: 0.123}), whole.schema, preserve_index=False)
+    parquet.write_table(changed.replace_schema_metadata(whole.schema.metadata), f"packed/{name}")
+    done = run("table", "packed")
+    assert done.returncode == 2
+    assert "damaged" in done.stderr
+
+
 def test_weights_are_safetensors(hospitals_model):
     assert safetensors.numpy.load_file(hospitals_model / "model.safetensors")
     assert bench("--save-weights").returncode == 0
@@ -484,5 +630,4 @@ def test_weights_are_safetensors(hospitals_model):
 
 
 def test_the_page_names_the_tests():
-    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    assert "tests/test_security.py" in text
+    assert "tests/test_security.py" in PAGE.read_text(encoding="utf-8")

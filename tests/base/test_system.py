@@ -53,11 +53,12 @@ def test_a_folder_stays_as_it_was_where_writing_fails(tmp_path):
     assert names(tmp_path) == ["model"]
 
 
-def test_what_a_crash_left_half_written_is_not_listed_and_removed(tmp_path):
+def test_what_a_crash_left_half_written_is_not_listed_and_can_be_removed(tmp_path):
     folder = Folder(tmp_path)
     folder.write("checkpoints/a", b"a")
     (tmp_path / "checkpoints" / ".b.0123.part").write_bytes(b"")
-    assert folder.names("checkpoints") == ["checkpoints/a"]
+    assert folder.list_names("checkpoints") == ["checkpoints/a"]
+    folder.remove_unfinished("checkpoints")
     assert names(tmp_path / "checkpoints") == ["a"]
     assert folder.read("checkpoints/a") == b"a"
     assert folder.read("checkpoints/c") is None

@@ -70,6 +70,22 @@ def test_merged_shards_are_the_run_byte_for_byte(whole: Path, shards: list[Path]
     assert command["seeds"] == [0, 1]
 
 
+def test_what_a_killed_merge_left_half_written_goes_and_what_a_shard_is_writing_stays(
+    whole: Path, shards: list[Path], tmp_path: Path
+) -> None:
+    left, writing = (path / "weights" / ".a.safetensors.0.part" for path in (tmp_path / "all", shards[0]))
+    for path in (left, writing):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"half")
+    try:
+        assert seqdg("merge", *shards, "--out", tmp_path / "all").returncode == 0
+        assert writing.exists()
+    finally:
+        writing.unlink(missing_ok=True)
+    assert not left.exists()
+    assert read_files(tmp_path / "all") == read_files(whole)
+
+
 def test_what_is_missing_is_named_and_the_command_trains_it(whole: Path, shards: list[Path], tmp_path: Path) -> None:
     code, out, _ = seqdg("merge", shards[1], "--out", tmp_path)
     assert code == 1

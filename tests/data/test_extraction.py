@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import zipfile
 from pathlib import Path
@@ -92,6 +93,18 @@ def test_a_damaged_part_of_the_cache_is_named_and_computed_again(pictures, tmp_p
     with pytest.warns(UserWarning, match=rf"{part.name} is damaged: its features are extracted again\."):
         again = extract_features(folder, net=MEAN.eval(), size=4)
     assert np.array_equal(again.x, first.x)
+
+
+def test_what_a_killed_extraction_left_half_written_goes_after_ten_minutes(pictures, tmp_path):
+    cache = tmp_path / "cache" / "features"
+    cache.mkdir(parents=True)
+    old, new = cache / ".a.safetensors.0.part", cache / ".a.safetensors.1.part"
+    for path in (old, new):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    extract_features(pictures(each=1) / "set", net=MEAN.eval(), size=4)
+    assert not old.exists()
+    assert new.exists(), "another process may be writing it"
 
 
 def test_a_features_file_comes_back_and_benchmarks_read_it(pictures, split_lists, tmp_path):

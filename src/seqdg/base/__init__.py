@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from seqdg.base.seal import SEAL_SIZE, find_seal, has_broken_seal, hash_others, is_intact, save_sealed
     from seqdg.base.system import (
         DOMAINBED,
-        UNFINISHED,
         Files,
         Folder,
         adopt_checkouts,
@@ -62,6 +61,7 @@ if TYPE_CHECKING:
         measure_free_memory,
         prepare_process,
         register_family,
+        remove_abandoned,
         replace_file,
         replace_folder,
         set_checkout,

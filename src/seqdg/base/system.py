@@ -24,6 +24,7 @@ from typing import Any, BinaryIO, Protocol
 from seqdg.base.messages import UsageError
 
 UNFINISHED = ".part"  # how the name of a file or folder ends while it is being written
+ABANDONED = 600.0  # seconds after which nobody writes to an unfinished file of a cache any more
 LEFT = 3600.0  # seconds after which nobody writes to an unfinished folder any more
 MOMENT = 1.0  # seconds after an interrupt in which further ones are ignored
 LONGEST = 150  # bytes of a name, of the 255 that file systems take: an ending, and that of an unfinished file, follow
@@ -63,15 +64,15 @@ class Folder:
     def remove(self, name: str) -> None:
         (self.root / name).unlink(missing_ok=True)
 
-    def names(self, folder: str) -> list[str]:
-        """Names of the files in a folder. Files that a crash left half written are removed."""
-        names = []
-        for path in sorted((self.root / folder).glob("*")):
-            if path.name.endswith(UNFINISHED):
-                path.unlink(missing_ok=True)
-            else:
-                names.append(f"{folder}/{path.name}")
-        return names
+    def list_names(self, folder: str) -> list[str]:
+        """List the names of the files in a folder, without those that are half written."""
+        paths = sorted((self.root / folder).glob("*"))
+        return [f"{folder}/{path.name}" for path in paths if not path.name.endswith(UNFINISHED)]
+
+    def remove_unfinished(self, folder: str) -> None:
+        """Remove the files of a folder that a crash left half written, where nobody else writes."""
+        for path in (self.root / folder).glob(f"*{UNFINISHED}"):
+            path.unlink(missing_ok=True)
 
 
 def make_file_name(name: str, marks: str = "+-_.", other: str = "_") -> str:
@@ -165,6 +166,14 @@ def replace_folder(path: Path) -> Iterator[Path]:
 def list_unfinished(path: Path) -> list[Path]:
     """List what processes that were killed, or still write, have begun to put in the place of `path`."""
     return list(path.parent.glob(f".{escape(path.name)}.*{UNFINISHED}"))
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove the files of a cache that a process left half written which was killed; another may be writing there."""
+    for left in folder.glob(f"*{UNFINISHED}"):
+        with suppress(OSError):  # another process was quicker
+            if time.time() - left.stat().st_mtime > ABANDONED:
+                left.unlink()
 
 
 def _name_unfinished(path: Path) -> Path:

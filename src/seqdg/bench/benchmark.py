@@ -17,7 +17,7 @@ from seqdg.bench.learners.stack_learner import find_learner, list_learners
 from seqdg.bench.planning import Plan, parse_shard, plan
 from seqdg.bench.search import MULTIPLES
 from seqdg.bench.task import RowsOnDisk, Task
-from seqdg.core import build, format_value, list_algorithms, list_inner_names, shorten, split_chain
+from seqdg.core import build, format_value, list_algorithms, list_inner_names, shorten, split_chain, use_own_names
 from seqdg.data import Dataset, find_augmentation
 from seqdg.nets import NET_NAMES, NetSpec, get_published_dropout, is_own_net, shorten_net
 from seqdg.results import RULES
@@ -281,7 +281,7 @@ class Benchmark:
     def with_settings(self, file: Path | None) -> Benchmark:
         """Return the benchmark with the [algorithms] tables of another file before its own."""
         others = {} if file is None else read_settings(file)
-        return replace(self, tables={**self.tables, **{k: {**self.tables.get(k, {}), **v} for k, v in others.items()}})
+        return replace(self, tables=_join_tables(self.tables, others))
 
     def make_task(
         self,
@@ -361,8 +361,9 @@ class Benchmark:
         """Propose candidates, the same for every held-out domain and seed: the first as it is, of the others settings
         and learning rate are drawn, unless the user fixed them."""
         # A chain has the tables of all that it wraps, and one of its own comes before those.
-        tables = [self.tables.get(inner, {}) for inner in list_inner_names(name)]
-        table, learner = {k: v for one in tables for k, v in one.items()}, find_learner(name)
+        tables = {shorten(written): table for written, table in self.tables.items()}
+        table = {k: v for inner in list_inner_names(name) for k, v in tables.get(inner, {}).items()}
+        learner = find_learner(name)
         training = {k: v for k, v in table.items() if k in TRAINING}
         asked = {"steps": request.steps, "precision": request.precision}
         protocol = _read_protocol(self.protocol, training, f"[algorithms.{shorten(name)}] of {self.name}")
@@ -379,12 +380,15 @@ class Benchmark:
         """Refuse settings of an algorithm that does not exist, even where it is not run."""
         chains = [inner for name in (*self.algorithms, *names) for inner in list_inner_names(name)]
         known = dict.fromkeys((*list_algorithms(), *list_learners(), *chains))
-        for short in self.tables:
-            if short not in known:
-                base, *wrappers = split_chain(short)
-                if base not in known or not wrappers:
-                    raise unknown("algorithm", short, known)
-                build(short)  # raises where it is no chain
+        for name in self.tables:
+            if shorten(name) not in known:
+                base, *wrappers = split_chain(name)
+                if ":" in base:
+                    find_learner(base)  # raises where its file may not be imported, or does not have it
+                elif base not in known or not wrappers:
+                    raise unknown("algorithm", name, known)
+                if wrappers:
+                    build(name)  # raises where it is no chain
 
 
 def read_dropout(name: str, settings: Mapping[str, str], table: Mapping[str, Any]) -> float | None:
@@ -485,9 +489,21 @@ def _read_protocol(protocol: Protocol, table: Mapping[str, Any], location: str) 
 
 def _read_tables(name: str, tables: Any) -> dict[str, Mapping[str, Any]]:
     whole = read_value(tables, "table", f"[algorithms] of {name}")
-    return {
-        shorten(short): read_value(table, "table", f"[algorithms.{short}] of {name}") for short, table in whole.items()
-    }
+    return _join_tables(
+        {
+            use_own_names(written): read_value(table, "table", f"[algorithms.{written}] of {name}")
+            for written, table in whole.items()
+        }
+    )
+
+
+def _join_tables(*several: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Join tables of settings. Those of one algorithm, with and without the file that it comes from, become one."""
+    joined: dict[str, Mapping[str, Any]] = {}
+    for name, table in (item for tables in several for item in tables.items()):
+        known = next((other for other in joined if shorten(other) == shorten(name)), name)
+        joined[name] = {**joined.pop(known, {}), **table}
+    return joined
 
 
 def _parse_training(texts: Mapping[str, str]) -> dict[str, Any]:

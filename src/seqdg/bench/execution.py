@@ -188,9 +188,9 @@ def execute(
 def remove_checkpoints(files: Folder, finished: Container[str]) -> None:
     """Remove checkpoints of groups that were stored just before a crash and what a crash left half written; and, with a
     sentence, damaged checkpoints."""
-    for folder in ("weights", "predictions"):
-        files.names(folder)
-    for name in files.names(FOLDER):
+    for folder in ("weights", "predictions", FOLDER):
+        files.remove_unfinished(folder)
+    for name in files.list_names(FOLDER):
         try:
             trials: Sequence[str] = read_header(files.read(name) or b"")["trials"]
         except ValueError as error:

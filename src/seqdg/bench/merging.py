@@ -107,6 +107,8 @@ def _open_out(out: Path, benchmark: str) -> Iterator[Store]:
     with lock_directory(out), closing(Store.create(out, benchmark)) as store:
         if store.meta(META) is not None:
             raise UsageError(f"{out} is a shard itself: give --out another directory.")
+        for folder in KEPT:
+            Folder(out.resolve()).remove_unfinished(folder)
         yield store
 
 
@@ -184,7 +186,7 @@ def _copy_files(shard: Path, out: Path, records: Sequence[Record]) -> None:
     keys = {record.key for record in records}
     source, target = Folder(shard.resolve()), Folder(out.resolve())
     for folder in KEPT:
-        for name in source.names(folder):
+        for name in source.list_names(folder):
             if Path(name).name.split(".")[0] in keys and (data := source.read(name)) is not None:
                 target.write(name, data)
 

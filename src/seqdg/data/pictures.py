@@ -15,7 +15,6 @@ import os
 import shutil
 import stat
 import sys
-import time
 import warnings
 import zipfile
 import zlib
@@ -32,13 +31,13 @@ from numpy.typing import NDArray
 
 from seqdg.base import (
     SEAL_SIZE,
-    UNFINISHED,
     UsageError,
     check_memory,
     count_cores,
     hash_others,
     is_intact,
     list_some,
+    remove_abandoned,
     replace_file,
 )
 from seqdg.data.dataset import DataSpec, ProgressCallback
@@ -56,7 +55,6 @@ JUNK = ("__MACOSX", "Thumbs.db", "desktop.ini")
 VERSION = 1  # of how pictures become pixels; a new one makes every cache anew
 BLOCK = 2**25  # bytes of pictures decoded together: bounds the memory
 LARGEST_FOUND_SIDE = 256
-ABANDONED = 600.0  # seconds after which an unfinished file that nobody writes to is removed
 
 Pixels = NDArray[np.uint8]  # (channel, height, width)
 
@@ -413,7 +411,7 @@ def _decode_all(
         shape = (len(files), 3, size, size)
         broken: list[Problem] = []
         block = max(count_cores(), BLOCK // (3 * size * size))
-        _remove_abandoned(path.parent)
+        remove_abandoned(path.parent)
         if shutil.disk_usage(path.parent).free < (needs := math.prod(shape)):
             raise OSError(f"the disk has too little room for {needs / 2**30:.1f} GiB")
         with replace_file(path) as out:
@@ -484,10 +482,3 @@ def lock_cache(path: Path) -> Iterator[None]:
             yield
         finally:
             lock_path.unlink(missing_ok=True)
-
-
-def _remove_abandoned(folder: Path) -> None:
-    for left in folder.glob(f"*{UNFINISHED}"):
-        with suppress(OSError):  # another process was quicker
-            if time.time() - left.stat().st_mtime > ABANDONED:
-                left.unlink()

@@ -112,7 +112,12 @@ def find_timm(name: str) -> Backbone:
         near = difflib.get_close_matches(model, timm.list_models(), n=3)
         hint = f"Did you mean: {', '.join(near)}?" if near else "timm.list_models() has them all."
         raise UsageError(f"timm has no model '{model}'. {hint}")
-    about = timm.get_pretrained_cfg(model)
+    try:
+        about = timm.get_pretrained_cfg(model)
+    except RuntimeError:  # after the dot stand weights that it has not
+        base = model.partition(".")[0]
+        known = ", ".join(name for name in timm.list_pretrained(f"{base}.*")) or f"none of {base}"
+        raise UsageError(f"timm has no weights '{model}'. It has: {known}.") from None
     has_file = about is not None and bool(about.hf_hub_id)
     return Backbone(
         name,

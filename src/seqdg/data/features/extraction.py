@@ -36,6 +36,7 @@ from seqdg.base import (
     list_some,
     private,
     refuse_broken,
+    remove_abandoned,
     replace_file,
     save_sealed,
 )
@@ -346,6 +347,7 @@ class Extractor:
             raise UsageError(f"The batch size is {self.batch}, but it must be at least 1.")
         folder, device, total = find_cache_folder() / "features", torch.device(choose_device(self.device)), len(lines)
         parts, problems = list[Matrix](), list[Problem]()
+        remove_abandoned(folder)
         with ThreadPoolExecutor(count_cores()) as pool:
             for start in range(0, total, PART):
                 rows = range(start, min(start + PART, total))
