@@ -40,9 +40,11 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save_file
 
 from command import seqdg
+from digits import make_plan, make_session, train
 from seqdg import DomainClassifier, Features, Results, UsageError
-from seqdg.base import save_sealed
-from seqdg.bench import Request, load_benchmark
+from seqdg.base import Folder, save_sealed
+from seqdg.bench import Group, Request, load_benchmark
+from seqdg.bench.execution import train_group
 from seqdg.data import DataSpec, load_dataset, read_rows
 from seqdg.estimator.model import _hash, read_model
 from seqdg.estimator.recipe import Member, WeightedEnsemble
@@ -52,8 +54,9 @@ from seqdg.results.record import make_seal
 from seqdg.results.runs import SEAL
 from seqdg.results.store import _list_texts, _read_record
 from seqdg.study import load_study
+from seqdg.training import Saving, name_checkpoint
 
-SECONDS = 20  # that a case may take
+SECONDS, WAIT = 20, 600  # of a processor that a case may take, and of the clock, as a machine may have other work
 DOMAINS, CLASSES = ("east", "north", "south"), ("ill", "well")
 LABELED = ("--label", "state", "--domain", "place")
 
@@ -250,6 +253,13 @@ def change_features(content: bytes, draw: random.Random) -> bytes:
     text = json.loads(content[8 : 8 + size])["__metadata__"]
     text.pop("seqdg.sha256")
     return save_sealed(load_tensors(content), {**text, "about": change_json(text["about"], draw)})
+
+
+def change_checkpoint(content: bytes, draw: random.Random) -> bytes:
+    """Change what a checkpoint says of itself, with a seal that is right."""
+    size = int.from_bytes(content[:8], "little")
+    text = json.loads(content[8 : 8 + size])["__metadata__"]["seqdg"]
+    return save_sealed(load_tensors(content), {"seqdg": change_json(text, draw).strip()})
 
 
 def change_store(content: bytes, draw: random.Random) -> bytes:
@@ -499,12 +509,37 @@ def write_features(path: Path) -> None:
     Features(x, about, y, domains, paths, CLASSES, validation).save(path)
 
 
+@cache
+def make_checkpoint() -> tuple[Group, Path]:
+    """Return a group that was interrupted, and the folder with its checkpoint."""
+    root, (group,) = Path(mkdtemp()), make_plan(Request(algorithms=["agg"], held_out=["0"], trials=1, steps=6)).groups
+
+    def stop(step: int) -> None:
+        if step >= 4:
+            raise KeyboardInterrupt
+
+    with contextlib.suppress(KeyboardInterrupt):
+        train(group, stop, Saving(Folder(root), 3600.0))
+    (made,) = (root / "checkpoints").iterdir()
+    made.rename(root / "checkpoints" / "one.safetensors")
+    return group, root / "checkpoints"
+
+
+def write_arff(path: Path) -> None:
+    rows, kinds = make_rows(), {"x": "numeric", "age": "numeric", "kind": "{a,bc,d}"}
+    kinds |= {"state": f"{{{','.join(CLASSES)}}}", "place": f"{{{','.join(DOMAINS)}}}"}
+    head = ["@relation rows", *(f"@attribute {name} {kind}" for name, kind in kinds.items()), "@data"]
+    lines = [",".join(str(cell).replace(" ", "") for cell in row) for row in rows.to_numpy()]
+    path.write_text("\n".join([*head, *lines]) + "\n")
+
+
 def copy_from(make: Callable[[], Path]) -> Callable[[Path], None]:
     return lambda path: shutil.copytree(make(), path.parent, dirs_exist_ok=True) and None
 
 
 def write_weights(path: Path) -> None:
-    save_file({"layer.weight": torch.ones(3, 4), "layer.bias": torch.zeros(3)}, path)
+    tensors = {"layer.weight": torch.ones(3, 4), "layer.bias": torch.zeros(3)}
+    save_file(tensors, path) if path.suffix == ".safetensors" else torch.save(tensors, path)
 
 
 # What reads them ------------------------------------------------------------------------------------------------------
@@ -549,6 +584,14 @@ def read_store(path: Path) -> object:
     commands += [["merge", "DIR", other, "--out", "OUT"]]
     words = commands[sum(path.read_bytes()[-9999:]) % len(commands)]  # one of them, as the file decides
     return run_command(*words, codes=(0, 1))(path)  # 1: records are missing
+
+
+def go_on(path: Path) -> object:
+    """Train the group of a checkpoint to its end."""
+    group, _ = make_checkpoint()
+    path.rename(path.parent.parent / name_checkpoint(group.key))
+    records = train_group(group, make_session(Saving(Folder(path.parent.parent), 3600.0)), lambda step: None)
+    return [record.status for record in records]
 
 
 def plan_benchmark(path: Path) -> object:
@@ -641,10 +684,12 @@ FORMATS = {
     "tsv": Format("rows.tsv", write_table, read_table, (CSV,), compare_table),
     "checked csv": Format("rows.csv", write_table, TABLE, (CSV,)),
     "parquet": Format("rows.parquet", write_table, TABLE),
+    "arff": Format("rows.arff", write_arff, TABLE, (CSV,)),
     "xlsx": Format("rows.xlsx", write_table, TABLE, (change_zip,)),
     "npz": Format("features.npz", write_arrays, load("features"), (change_zip,), compare_arrays),
     "mat": Format("east.mat", write_mat, load("features", ".")),
     "weights": Format("net.safetensors", write_weights, read_weights, (change_safetensors,)),
+    "weights of torch": Format("net.pth", write_weights, read_weights, (change_zip,)),
     "list": Format("list.csv", write_list, load("list"), (CSV,), compare_list),
     "json list": Format("list.json", write_list, load("list"), (JSON,), compare_list),
     "zip": Format("pictures.zip", write_zip, load("images"), (change_zip,)),
@@ -661,6 +706,9 @@ FORMATS = {
         "shard-1-of-2/results.sqlite", lambda path: shutil.copytree(make_shards(), path.parents[1], dirs_exist_ok=True),
         read_store, (change_store,) * 9,
     ),
+    "checkpoint": Format(
+        "checkpoints/one.safetensors", copy_from(lambda: make_checkpoint()[1]), go_on, (change_checkpoint,) * 9
+    ),
     "features": Format(
         "rows.safetensors", write_features, load("features"), (change_safetensors, *[change_features] * 3),
     ),
@@ -674,6 +722,7 @@ FORMATS = {
         (JSON, change_model),
     ),
     "model": Format("model.json", copy_from(make_model), lambda path: read_model(path.parent), (JSON, change_model)),
+    "reported run": Format("trials.parquet", copy_from(make_run), run_command("report", "DIR"), (change_facts,) * 9),
     "shown model": Format("model.json", copy_from(make_model), run_command("show", "DIR"), (change_model,)),
 }  # fmt: skip
 
@@ -686,18 +735,22 @@ class Outcome(NamedTuple):
 
 
 def _give_up(number: int, frame: object) -> None:
-    raise TimeoutError(f"more than {SECONDS} s")
+    raise TimeoutError(f"more than {SECONDS} s of a processor, or {WAIT} s")
 
 
 @contextlib.contextmanager
 def limit_time() -> Iterator[None]:
-    before = signal.signal(signal.SIGALRM, _give_up)
-    signal.alarm(SECONDS)
+    timers = {signal.ITIMER_PROF: (signal.SIGPROF, SECONDS), signal.ITIMER_REAL: (signal.SIGALRM, WAIT)}
+    before = {kind: signal.signal(kind, _give_up) for kind, _ in timers.values()}
+    for timer, (_, seconds) in timers.items():
+        signal.setitimer(timer, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        for timer in timers:
+            signal.setitimer(timer, 0)
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
 
 
 def try_case(number: int, folder: Path) -> Outcome:

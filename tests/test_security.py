@@ -28,6 +28,7 @@ import seqdg
 from command import Done
 from command import seqdg as run
 from digits import make_plan, train
+from packages import need
 from seqdg import cli
 from seqdg.base import Folder, UsageError, trust_only
 from seqdg.bench import Request
@@ -568,13 +569,13 @@ def no_network(monkeypatch):
     ],
 )  # fmt: skip
 def test_where_the_hub_is_forbidden_a_backbone_that_is_not_here_asks_for_no_network(
-    package, name, monkeypatch, tmp_path, no_network
+    package, name, monkeypatch, no_network
 ):
-    pytest.importorskip(package)
+    need(package)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     weights._find_obstacle.cache_clear()
     try:
-        with pytest.raises(UsageError, match=r"HF_HUB_OFFLINE forbids|no such|There is no"):
+        with pytest.raises(UsageError, match=r"HF_HUB_OFFLINE forbids|timm has no weights"):
             FrozenBackbone(name)
     finally:
         weights._find_obstacle.cache_clear()
@@ -606,18 +607,25 @@ def test_a_changed_model_is_refused(hospitals_model):
     assert "was changed after the model was saved" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["trials.parquet", "evaluations.parquet"])
-def test_a_changed_packed_run_is_refused(name):
+@pytest.mark.parametrize(
+    ("name", "column", "value"),
+    [
+        ("trials", "algorithm", "mldg"), ("trials", "seed", 7), ("trials", "status", "diverged"),
+        ("trials", "seconds", 0.5), ("trials", "commit", "another"), ("evaluations", "accuracy", 0.123),
+    ],
+)  # fmt: skip
+def test_a_changed_packed_run_is_refused(name, column, value):
     assert bench().returncode == 0
     assert run("pack", "run", "--out", "packed").returncode == 0
-    table = pandas.read_parquet(f"packed/{name}")
-    column = next(c for c in table if table[c].dtype.kind == "f" and table[c].notna().any())
-    whole = parquet.read_table(f"packed/{name}")
-    changed = pyarrow.Table.from_pandas(table.assign(**{column: 0.123}), whole.schema, preserve_index=False)
-    parquet.write_table(changed.replace_schema_metadata(whole.schema.metadata), f"packed/{name}")
-    done = run("table", "packed")
-    assert done.returncode == 2
-    assert "damaged" in done.stderr
+    file = f"packed/{name}.parquet"
+    whole = parquet.read_table(file)
+    kind = whole.schema.field(column)
+    changed = whole.set_column(whole.column_names.index(column), kind, pyarrow.array([value] * len(whole), kind.type))
+    parquet.write_table(changed, file)
+    for words in (["table", "packed"], ["status", "packed"], ["report", "packed"], ["rerun", "packed", "--list"]):
+        done = run(*words)
+        assert done.returncode == 2, words
+        assert "damaged" in done.stderr or "its digest is another" in done.stderr
 
 
 def test_weights_are_safetensors(hospitals_model):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 import torch
 
 from digits import build_stack, make_plan, make_session, train
-from seqdg.base import Folder
+from seqdg.base import Folder, save_sealed
 from seqdg.bench import Group, InProcess, Request, execute, remove_checkpoints
 from seqdg.results import Evaluation, Record, Store
 from seqdg.training import OnEvaluation, Saving, State, run_stack, trainer
@@ -96,6 +97,34 @@ def test_a_trial_interrupted_at_any_step_ends_with_the_same_record(tmp_path: Pat
     assert not steps or steps[0] > left["step"]
     assert [told(r) for r in resumed] == [told(r) for r in whole]
     assert resumed[0].weights
+
+
+def test_a_checkpoint_of_other_trials_is_named_and_not_used(tmp_path: Path) -> None:
+    group, saving = the_group(replace(REQUEST, seed=7)), Saving(Folder(tmp_path), 3600.0)
+    other, whole = the_group(), train(group)
+    with pytest.raises(KeyboardInterrupt):
+        train(other, partial(interrupt, 20), saving)
+    names = [trainer.name_checkpoint(each.key) for each in (other, group)]
+    (tmp_path / names[0]).rename(tmp_path / names[1])
+    with pytest.warns(UserWarning, match="start anew: the checkpoint is of other trials"):
+        again = train(group, saving=saving)
+    assert [told(r) for r in again] == [told(r) for r in whole]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"slots": 3}, {"evaluations": [[{"step": 1, "x": 2}]]}, {"tensors": None},
+        {"tensors": {"params/none": [1]}}, {"trials": None}, {"made_by": []}, {"tensors": {"losses": [-1, -5]}},
+    ],
+)  # fmt: skip
+def test_a_checkpoint_that_says_what_none_does_is_no_checkpoint(change: dict[str, object], tmp_path: Path) -> None:
+    snapshot = Snapshot(State(4, 1, {}, {}, [torch.zeros(3, 2)]), [[]], 12.5)
+    data = trainer.encode_snapshot(snapshot, ["k"], MADE_BY)
+    header = {**trainer.read_header(data), **change}
+    forged = save_sealed({"losses": torch.zeros(3, 2)}, {"seqdg": json.dumps(header)})
+    with pytest.raises(ValueError, match="not a checkpoint"):
+        trainer.decode_snapshot(forged, torch.device("cpu"))
 
 
 @pytest.mark.slow
@@ -183,7 +212,7 @@ def test_checkpoints_go_when_their_group_is_stored_and_stay_while_it_is_not(tmp_
     name = trainer.name_checkpoint(plan.groups[0].key)
     execute(plan, here, InProcess(), store, on_progress=lambda progress: seen.append((tmp_path / name).exists()))
     assert True in seen
-    assert files.names(trainer.FOLDER) == []
+    assert files.list_names(trainer.FOLDER) == []
     data = trainer.encode_snapshot(Snapshot(State(0, 0, {}, {}), []), [plan.trials[0].key], MADE_BY)
     files.write("checkpoints/stored", data)
     files.write("checkpoints/not", trainer.encode_snapshot(Snapshot(State(0, 0, {}, {}), []), ["unheard of"], MADE_BY))

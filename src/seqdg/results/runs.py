@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -30,6 +30,7 @@ from seqdg.results.record import (
     SEAL,
     TRIALS,
     Analysis,
+    Evaluation,
     Record,
     RecordSource,
     RunningGroup,
@@ -76,8 +77,7 @@ def has_run(path: Path) -> bool:
 class Archive(RecordSource):
     """A packed run: the contents of two files.
 
-    When it is opened, hashes say whether its facts and evaluations are those that were packed; and when whole records
-    are read, whether the numbers of every trial are.
+    When it is opened, hashes say whether its facts, its evaluations and all of every trial are what was packed.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -107,6 +107,28 @@ class Archive(RecordSource):
                 f"{evaluations} is not the one that was packed with {TRIALS}: it is damaged, or of another run. "
                 "Fetch both again, or pack the run again."
             )
+        self._check_digests()
+
+    def _check_digests(self) -> None:
+        """Refuse a trial whose digest is not that of all that the two files hold of it."""
+        read = lru_cache(maxsize=None)(json.loads)
+        with self._refusing(), pause_garbage_collection():
+            numbers = self._read_numbers(None)
+            for row in self._trials:
+                shape, known = numbers.get(row["key"], ("[]", b""))
+                if self._make_record(row, [], read).make_digest(shape, known) != row["digest"]:
+                    raise UsageError(
+                        f"Trial {row['key']} in {self._directory} is not as it was packed: its digest is another. "
+                        "Fetch both files again, or pack the run again."
+                    )
+
+    def _refusing(self) -> AbstractContextManager[None]:
+        return refuse_broken(f"{self._directory} is damaged", ". Fetch it again, or pack the run again.")
+
+    def _make_record(
+        self, row: Mapping[str, Any], history: list[Evaluation], read: Callable[[str], Any] = json.loads
+    ) -> Record:
+        return Record.from_row({**row, "finished": row["finished"] / 1000}, history, read)
 
     @property
     def benchmark(self) -> str:
@@ -130,19 +152,12 @@ class Archive(RecordSource):
 
     def records(self, criterion: str | None = None) -> list[Record]:
         read = lru_cache(maxsize=None)(json.loads)  # most trials have the same; equal ones are one object
-        broken = refuse_broken(f"{self._directory} is damaged", ". Fetch it again, or pack the run again.")
-        with broken, pause_garbage_collection():
+        with self._refusing(), pause_garbage_collection():
             numbers = self._read_numbers(criterion)
             records = []
             for row in self._trials:
-                known = numbers.get(row["key"], ("[]", b""))
-                history = unpack_history(*known)
-                records.append(Record.from_row({**row, "finished": row["finished"] / 1000}, history, read))
-                if criterion is None and records[-1].make_digest(*known) != row["digest"]:
-                    raise UsageError(
-                        f"Trial {row['key']} in {self._directory} does not have the numbers that were packed: its "
-                        "digest is another. Fetch both files again, or pack the run again."
-                    )
+                history = unpack_history(*numbers.get(row["key"], ("[]", b"")))
+                records.append(self._make_record(row, history, read))
         return records
 
     def _read_numbers(self, criterion: str | None) -> dict[str, tuple[str, bytes]]:

@@ -223,10 +223,16 @@ class _Run:
             return None
         name = name_checkpoint(self.name)
         data, origin = self.saving.files.read(name), self._origin
+        keys = [outcome.view.key for outcome in self.stack.outcomes]
         try:
-            if data is None or read_header(data)["made_by"] != origin:
+            if data is None or (header := read_header(data))["made_by"] != origin:
                 return None
-            return decode_snapshot(data, self.device)
+            if header["trials"] != keys:
+                raise ValueError("the checkpoint is of other trials")
+            snapshot = decode_snapshot(data, self.device)
+            if len(snapshot.evaluations) != len(keys) or snapshot.state.step not in range(self.steps[-1] + 1):
+                raise ValueError("not a checkpoint of this training")
+            return snapshot
         except ValueError as error:
             warnings.warn(f"The trials of {name} start anew: {error}.", stacklevel=2)
             return None
@@ -353,11 +359,14 @@ def decode_snapshot(data: bytes, device: torch.device) -> Snapshot:
     """Read the bytes that `encode_snapshot` wrote; raise a ValueError where they are not a checkpoint."""
     header, tensors = decode_checkpoint(data, device)
     params, memory = (tree.under_prefix(tensors, f"{kind}/") for kind in ("params", "memory"))
-    slots = {slot: tree.under_prefix(tensors, f"slots/{slot}/") for slot in header["slots"]}
     losses = [tensors["losses"]] if "losses" in tensors else []
-    state = State(header["step"], header["stage"], params, slots, losses, memory)
-    evaluations = [[Evaluation(**e) for e in one] for one in header["evaluations"]]
-    return Snapshot(state, evaluations, header["seconds"])
+    try:
+        slots = {slot: tree.under_prefix(tensors, f"slots/{slot}/") for slot in header["slots"]}
+        state = State(header["step"], header["stage"], params, slots, losses, memory)
+        evaluations = [[Evaluation(**e) for e in one] for one in header["evaluations"]]
+        return Snapshot(state, evaluations, header["seconds"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not a checkpoint: {error}") from None
 
 
 def encode_checkpoint(header: Mapping[str, Any], tensors: Params) -> bytes:
@@ -373,9 +382,9 @@ def decode_checkpoint(data: bytes, device: torch.device) -> tuple[dict[str, Any]
     header = read_header(data)
     try:
         stored = load(data)
-    except SafetensorError as error:
+        return header, {name: place_tensor(stored[name], stride, device) for name, stride in header["tensors"].items()}
+    except (SafetensorError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(f"not a checkpoint: {error}") from None
-    return header, {name: place_tensor(stored[name], stride, device) for name, stride in header["tensors"].items()}
 
 
 def read_header(data: bytes) -> dict[str, Any]:
@@ -386,6 +395,8 @@ def read_header(data: bytes) -> dict[str, Any]:
     length = int.from_bytes(data[:8], "little")
     try:
         header: dict[str, Any] = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["seqdg"])
+        if not isinstance(header["trials"], list) or not isinstance(header["made_by"], dict):
+            raise TypeError("it does not say of which trials it is, and what made it")
     except (KeyError, TypeError, UnicodeDecodeError) as error:
         raise ValueError(f"not a checkpoint: {error}") from None
     return header
