@@ -78,7 +78,7 @@ def test_a_full_store_ends_the_run_at_the_next_records_and_not_at_a_note(wanted:
     with pytest.raises(UsageError, match="Nothing more can be written"):
         execute(wanted, kept, InProcess(), store)
     assert len(store.records) == 2, "the first group is stored whole"
-    (left,) = files.names(FOLDER)
+    (left,) = files.list_names(FOLDER)
     assert left in {name_checkpoint(g.key) for g in wanted.groups}, "the second group's checkpoint stays"
 
 
@@ -86,7 +86,7 @@ def test_checkpoints_of_finished_groups_are_removed_and_others_stay(wanted: Plan
     files = Folder(tmp_path)
     sink = MemorySink()
     execute(wanted, make_session(Saving(files, 1e-9)), InProcess(), sink)
-    assert list(files.names(FOLDER)) == []
+    assert list(files.list_names(FOLDER)) == []
 
     def stop(step: int) -> None:
         raise KeyboardInterrupt
@@ -94,11 +94,12 @@ def test_checkpoints_of_finished_groups_are_removed_and_others_stay(wanted: Plan
     for group in wanted.groups:
         with pytest.raises(KeyboardInterrupt):
             train(group, stop, Saving(files, 1e9))
-    assert len(list(files.names(FOLDER))) == 2
+    assert len(list(files.list_names(FOLDER))) == 2
     files.write(f"{FOLDER}/stray.safetensors", b"no checkpoint")
     first, second = wanted.groups
-    remove_checkpoints(files, {t.key for t in first.trials} | {second.trials[0].key})
-    assert list(files.names(FOLDER)) == [name_checkpoint(second.key)]
+    with pytest.warns(UserWarning, match=r"stray\.safetensors is removed, and its trials start anew"):
+        remove_checkpoints(files, {t.key for t in first.trials} | {second.trials[0].key})
+    assert list(files.list_names(FOLDER)) == [name_checkpoint(second.key)]
 
 
 def test_a_group_that_failed_has_a_record_for_each_trial(wanted: Plan) -> None:

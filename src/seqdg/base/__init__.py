@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from seqdg.base.seal import SEAL_SIZE, find_seal, has_broken_seal, hash_others, is_intact, save_sealed
     from seqdg.base.system import (
         DOMAINBED,
+        UNFINISHED,
         Files,
         Folder,
         adopt_checkouts,

@@ -368,7 +368,7 @@ def open_cache(path: Path, rows: int) -> NDArray[Any] | None:
 def write_cache(path: Path, parts: Iterable[bytes | memoryview]) -> None:
     """Write the bytes of a cache as `open_cache` reads them, but for the hash, which follows from them."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_abandoned(path.parent)
+    remove_abandoned(path.parent)
     digest = hashlib.sha256()
     with replace_file(path) as out:
         for part in parts:
