@@ -22,9 +22,16 @@ from seqdg.bench import FittedEstimator, list_learners
 from seqdg.core import Algorithm
 from seqdg.data import Features, FeatureSource, Frame, count_present, extract_features, replace_text
 from seqdg.estimator.fitting import fit_ensemble, fit_model
-from seqdg.estimator.model import ArrayModel, EnsembleModel, Model, read_model, write_model
+from seqdg.estimator.model import (
+    ArrayModel,
+    EnsembleModel,
+    Model,
+    check_features,
+    read_model,
+    require_backbone,
+    write_model,
+)
 from seqdg.estimator.model_inputs import TableInput
-from seqdg.estimator.prediction import check_features, require_backbone
 from seqdg.estimator.recipe import (
     Member,
     Recipe,

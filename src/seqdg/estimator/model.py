@@ -48,7 +48,7 @@ from seqdg.bench import (
 )
 from seqdg.core import Algorithm, Sequential, Wrapper, list_algorithms, list_layers, list_wrappers, shorten, split_chain
 from seqdg.core import build as build_algorithm
-from seqdg.data import FeatureSource, FrozenBackbone
+from seqdg.data import Features, FeatureSource, Frame, FrozenBackbone, describe_difference
 from seqdg.estimator.model_inputs import TOGETHER, Input, RawTableInput, TableInput, rebuild_input
 from seqdg.estimator.recipe import Member, read_settings
 from seqdg.estimator.weighting import calibrate
@@ -317,6 +317,37 @@ def _write_into(folder: Path, model: Model) -> str:
     (folder / TEXT).write_text(json.dumps(text, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     (folder / CARD).write_text(render_card(text), encoding="utf-8")
     return str(text["sha256"])
+
+
+def describe_source(source: FeatureSource) -> str:
+    """Say what a model reads: `384 features of dinov2-small`."""
+    return f"{len(source.names)} features of {source.name}"
+
+
+def check_features(model: Model, features: Features, name: str) -> Frame:
+    """Return features as the table that the model reads, or raise a UsageError where another backbone made them."""
+    source = model.source
+    if source is None or source.text:
+        kind = model.input.describe()["kind"]
+        raise UsageError(f"{name} holds features of {features.about['backbone']}, and the model reads a {kind}.")
+    if difference := describe_difference(source.about, features.about):
+        raise UsageError(
+            f"{name} does not hold the features that the model reads, {describe_source(source)}: {difference}. "
+            "Extract them again, or give the pictures themselves."
+        )
+    return features.to_frame()
+
+
+def require_backbone(source: FeatureSource) -> FrozenBackbone:
+    """Return the backbone that makes the features a model reads, or raise a UsageError where the model has none."""
+    if source.backbone is None:
+        raise UsageError(
+            f"The model reads {describe_source(source)} and does not hold that network: it was fitted to a features "
+            "file, or with a module of your own. Extract the features of these pictures by it (`seqdg features`), and "
+            "predict from their file."
+        )
+    backbone: FrozenBackbone = source.backbone
+    return backbone
 
 
 def _write_source(folder: Path, source: FeatureSource) -> dict[str, Any]:

@@ -24,17 +24,14 @@ from seqdg.data import (
     Column,
     Container,
     Features,
-    FeatureSource,
     File,
     Frame,
-    FrozenBackbone,
     Problem,
     ProgressCallback,
     TableFile,
     TableFormat,
     count_present,
     decode_file,
-    describe_difference,
     drop_missing,
     is_table,
     open_container,
@@ -47,7 +44,7 @@ from seqdg.data import (
     to_word,
     to_words,
 )
-from seqdg.estimator.model import Model
+from seqdg.estimator.model import Model, check_features, describe_source, require_backbone
 from seqdg.estimator.model_inputs import ImageInput, TableInput, make_missing_error
 from seqdg.estimator.shifts import FEWEST, Watch, check_label_shift, correct_label_shift
 from seqdg.training import measure_rows
@@ -326,43 +323,12 @@ def _make_columns(model: Model, logits: NDArray[np.float64]) -> Columns:
     return {"label": model.choose_classes(logits), **{f"p_{c}": p[:, i] for i, c in enumerate(model.classes.tolist())}}
 
 
-def describe_source(source: FeatureSource) -> str:
-    """Say what a model reads: `384 features of dinov2-small`."""
-    return f"{len(source.names)} features of {source.name}"
-
-
-def check_features(model: Model, features: Features, name: str) -> Frame:
-    """Return features as the table that the model reads, or raise a UsageError where another backbone made them."""
-    source = model.source
-    if source is None or source.text:
-        kind = model.input.describe()["kind"]
-        raise UsageError(f"{name} holds features of {features.about['backbone']}, and the model reads a {kind}.")
-    if difference := describe_difference(source.about, features.about):
-        raise UsageError(
-            f"{name} does not hold the features that the model reads, {describe_source(source)}: {difference}. "
-            "Extract them again, or give the pictures themselves."
-        )
-    return features.to_frame()
-
-
 def _read_features(model: Model, data: Path) -> Iterator[Part]:
     features = Features.load(data)
     rows = model.input.read(check_features(model, features, data.name))[0]
     truth = None if features.y is None or model.is_regression else features.y.astype(object)
     names = {"file": np.array(features.paths, dtype=object)} if features.paths else {}
     yield Part(rows, truth, np.ones(len(rows)), names)
-
-
-def require_backbone(source: FeatureSource) -> FrozenBackbone:
-    """Return the backbone that makes the features a model reads, or raise a UsageError where the model has none."""
-    if source.backbone is None:
-        raise UsageError(
-            f"The model reads {describe_source(source)} and does not hold that network: it was fitted to a features "
-            "file, or with a module of your own. Extract the features of these pictures by it (`seqdg features`), and "
-            "predict from their file."
-        )
-    backbone: FrozenBackbone = source.backbone
-    return backbone
 
 
 def _read_images(model: Model, data: Path, tally: Tally, on_progress: ProgressCallback) -> Iterator[Part]:
