@@ -18,7 +18,7 @@ SHORT = ("75 degrees", 10.0)  # the same for a net of few steps, which swings by
 def words(text: str) -> list[str]:
     """Without numbers, spaces and what rounding may decide: what wins, why, and what one more domain would do."""
     plain = re.sub(r"\b(agg|fo-s-mldg|ensemble)\b( \([^)]*\))?", "ALGORITHM", text)
-    plain = re.sub(r"^.*( scores best|Its lead over).*$", "", plain, flags=re.MULTILINE)
+    plain = re.sub(r"^.*( scores best|Its lead over|It beat ).*$", "", plain, flags=re.MULTILINE)
     plain = re.sub(r"one more domain would .*$", "one more domain", plain, flags=re.MULTILINE)
     return NUMBER.sub("#", plain).split()
 

@@ -112,7 +112,7 @@ def test_the_ensemble_is_the_winner_and_a_single_pick_stands_beside_it(found):
     assert found.pick.algorithm in NAMES
     text = str(found)
     assert f"{WEIGHTED} averages the probabilities of 3 of 3 candidates" in text
-    assert "A single pick, chosen anew in the same way, reaches" in text
+    assert "A single pick, selected in the same way, reaches" in text
 
 
 def test_the_fitted_ensemble_averages_its_members_and_is_an_estimator(found, hospitals):

@@ -62,10 +62,10 @@ MAJORITY, MEAN = "majority-class", "mean"  # the baseline that costs nothing
 CHOSEN = "chosen"  # the choice among all candidates, in place of one of them
 Scores = dict[str, float | None]  # by domain, and AVERAGE and WORST
 MEANINGS = {
-    "source-val": "by validation rows of the source domains",
-    "leave-one-out": "by how well it served each domain after training on the others",
-    "leave-one-out-stopped": "by how well it served each domain, after so many steps on the others",
-    "both": "by validation rows of the source domains, and by how well it served each after training on others",
+    "source-val": "by in-domain validation",
+    "leave-one-out": "by its leave-one-domain-out score",
+    "leave-one-out-stopped": "by its leave-one-domain-out score, which also set the number of steps",
+    "both": "by the mean of its in-domain validation and leave-one-domain-out scores",
 }
 
 
@@ -335,18 +335,19 @@ class Comparison:
             return ""
         if ahead.differ is None:
             differ = (
-                "Of one domain nothing is known of how domains differ: the interval is that of many other data sets."
+                "One domain does not show how domains differ, so the interval rests on other data sets. It spans "
+                f"{self._format_points(ahead.width)}"
             )
         else:
+            apart, width, rest = map(self._format_points, (ahead.differ, ahead.width, ahead.rows_alone))
             differ = (
-                f"The {len(ahead.known)} domains differ by {self._format_points(ahead.differ)} (standard deviation); "
-                f"if they did not, the interval would be {self._format_points(ahead.rows_alone)} wide, by the number "
-                "of rows alone."
+                f"The {len(ahead.known)} domains differ by {apart} (standard deviation). The interval spans {width}; "
+                f"{rest} would remain from sampling noise even if all domains were alike"
             )
         more = f"narrow it to about {self._format_points(ahead.narrower)}"
         if ahead.narrower >= 0.98 * ahead.width:
             more = "hardly change that"
-        return f"{differ} It is {self._format_points(ahead.width)} wide; one more domain would {more}."
+        return f"{differ}; one more domain would {more}."
 
     @property
     def how(self) -> list[str]:
@@ -359,12 +360,11 @@ class Comparison:
         if self._tried == 1:
             alone = "was the only candidate that there was time for" if self.left_out else "was given, not chosen"
             return [f"{winner.algorithm} ({settings}) {alone}; {seeds}."]
-        anew = "without it" if self.nested else "by the scores on the others"
         return [
             f"{winner.algorithm} ({settings}) was chosen among {self._tried} candidates of {len(self.algorithms)} "
             f"algorithms {MEANINGS[split_rule(self.select)[0]]}; {seeds}.",
             *self._explain_choice(),
-            f"The expectation is that of this choice as a whole, made anew for every held-out domain {anew}.",
+            self._explain_estimate("selection"),
         ]
 
     @property
@@ -514,19 +514,23 @@ class Comparison:
         what = "numbers" if CRITERIA[self.criterion].is_of_numbers else "probabilities"
         tried, seeds = count_things(len(self.algorithms), "candidate"), count_things(self.seeds, "seed")
         shares = ", ".join(f"{member.algorithm} {100 * member.weight:.0f} %" for member in self.members)
-        anew = "without it" if self.nested else "by what the others say"
         sentences = [
-            f"{WEIGHTED} averages the {what} of {len(self.members)} of {tried}, weighted by how well each serves "
-            f"domains that it has not seen: {shares}; {seeds}.",
-            f"The expectation is that of the ensemble as a whole, weighted anew for every held-out domain {anew}.",
+            f"{WEIGHTED} averages the {what} of {len(self.members)} of {tried}, weighted by its score on "
+            f"unseen domains: {shares}; {seeds}.",
+            self._explain_estimate("weighting"),
         ]
         if self.pick is not None:
             average, unit = self.scores()[CHOSEN][AVERAGE], self._unit
             sentences.append(
-                f"A single pick, chosen anew in the same way, reaches {_format(average, unit)}{unit.sign}; for all "
+                f"A single pick, selected in the same way, reaches {_format(average, unit)}{unit.sign}; for all "
                 f"domains it is {self.pick.algorithm} (--single, or ensemble=False, takes it)."
             )
         return sentences
+
+    def _explain_estimate(self, procedure: str) -> str:
+        """Say that what to expect is of the whole procedure, and whether it is nested."""
+        nested = "nested leave-one-domain-out" if self.nested else "by the scores of the other domains, almost nested"
+        return f"The estimate covers the whole {procedure} procedure ({nested})."
 
     def _explain_choice(self) -> list[str]:
         """Say how the winner compares with the best and the simplest, where the rule leans to the simplest."""
@@ -537,9 +541,9 @@ class Comparison:
             return [f"{best} is the simplest and scores best by this rule."]
         gap = self._format_gap()
         if winner == best:
-            chance = "may be chance, but is too large to give up"
-            size = "is larger than its standard error" if self.reason.exceeds_error else chance
-            return [f"Its lead over {simplest}, the simplest, {size}: {gap}."]
+            if self.reason.exceeds_error:
+                return [f"It beat {simplest}, the simplest candidate, by {gap} (more than one standard error)."]
+            return [f"Its lead over {simplest}, the simplest, may be chance, but is too large to give up: {gap}."]
         if winner == simplest:
             return [f"{best} scores best by this rule, but its lead over {winner}, the simplest, may be chance: {gap}."]
         return [f"{best} scores best by this rule, but its lead over {winner}, which is simpler, may be chance."]
@@ -550,12 +554,14 @@ class Comparison:
 
     def _format_gap(self) -> str:
         unit, why = self._unit, self.reason
-        unit = replace(unit, digits=unit.digits + 1)  # so that a gap just above its error does not look the same
-        gap = f"{_format(why.gap + 0.0, unit)} {unit.points}".rstrip()
-        over = f"over {count_things(why.domains, 'domain')}"
+        for _ in range(3):  # so that a lead just above its error does not look the same
+            unit = replace(unit, digits=unit.digits + 1)
+            if _format(why.gap + 0.0, unit) != _format(why.error, unit):
+                break
+        gap, over = _format(why.gap + 0.0, unit), f"over {count_things(why.domains, 'domain')}"
         if not math.isfinite(why.error):
-            return f"{gap} {over}, too few for a standard error"
-        return f"{gap} with a standard error of {_format(why.error, unit)} {over}"
+            return f"{gap} {unit.points} {over}, too few for a standard error".replace("  ", " ")
+        return f"{gap} ± {_format(why.error, unit)} {unit.points} {over}".replace("  ", " ")
 
     def _format_points(self, value: float) -> str:
         return f"{_format(value, self._unit)} {self._unit.points}".rstrip()
