@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     )
     from seqdg.base.noise import fold, shuffle, uniform
     from seqdg.base.plugins import ENTRY_POINTS, hash_own_code, import_function, import_plugin, trust_only
-    from seqdg.base.seal import SEAL_SIZE, find_seal, has_broken_seal, hash_others, is_intact, save_sealed
     from seqdg.base.system import (
         DOMAINBED,
+        SEAL_SIZE,
         UNFINISHED,
         Files,
         Folder,
@@ -55,8 +55,12 @@ if TYPE_CHECKING:
         count_cores,
         find_family,
         find_interrupt,
+        find_seal,
+        has_broken_seal,
+        hash_others,
         heed_interrupts_once,
         hold_interrupts,
+        is_intact,
         list_unfinished,
         make_file_name,
         measure_free_memory,
@@ -65,6 +69,7 @@ if TYPE_CHECKING:
         remove_abandoned,
         replace_file,
         replace_folder,
+        save_sealed,
         set_checkout,
         write_file,
     )

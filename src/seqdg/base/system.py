@@ -1,9 +1,13 @@
-"""The machine and its operating system: files written whole or not at all, interrupts, cores, memory, devices."""
+"""The machine and its operating system: files, interrupts, cores, memory, devices.
+
+Files are written whole or not at all. A seal in one is a hash by which a bit that flips on a disk is noticed.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import json
 import math
 import os
 import shutil
@@ -19,9 +23,12 @@ from functools import cache
 from glob import escape
 from pathlib import Path
 from types import FrameType
-from typing import Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from seqdg.base.messages import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 UNFINISHED = ".part"  # how the name of a file or folder ends while it is being written
 ABANDONED = 600.0  # seconds after which nobody writes to an unfinished file of a cache any more
@@ -32,6 +39,9 @@ SHARE = 0.8  # of the free memory that what is read may take
 SMALL = 2**26  # bytes that need no look at the memory
 # The folder that holds DomainBed's package `domainbed`. An environment variable reaches every process that trains.
 DOMAINBED = "SEQDG_DOMAINBED"
+SEAL_SIZE = 64  # bytes of a seal: a sha256 in hexadecimal digits
+_KEY = "seqdg.sha256"  # in the metadata of a safetensors file
+_MARK = f'"{_KEY}":"'.encode()
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 
@@ -374,3 +384,51 @@ def register_family(prefix: str, make_learner: Callable[[str], Any]) -> None:
 def find_family(prefix: str) -> Callable[[str], Any] | None:
     """Find what makes the learners of names with this prefix."""
     return _families.get(prefix)
+
+
+# Seals: a sha256 in a file of all other bytes of the file -------------------------------------------------------------
+
+
+def hash_others(content: bytes | memoryview, at: int) -> bytes:
+    """Return the sha256, as SEAL_SIZE digits, of all but the SEAL_SIZE bytes that begin at `at`."""
+    view = memoryview(content)
+    digest = hashlib.sha256(view[:at])
+    digest.update(view[at + SEAL_SIZE :])
+    return digest.hexdigest().encode()
+
+
+def is_intact(content: bytes | memoryview, at: int) -> bool:
+    """Say whether the seal that begins at `at` is that of all other bytes."""
+    return bytes(content[at : at + SEAL_SIZE]) == hash_others(content, at)
+
+
+def find_seal(content: bytes) -> int | None:
+    """Find where the seal of a safetensors file begins; None: it has none."""
+    start = content.find(_MARK, 8, 8 + int.from_bytes(content[:8], "little"))
+    return None if start < 0 else start + len(_MARK)
+
+
+def has_broken_seal(content: bytes) -> bool:
+    """Say whether a safetensors file has a seal that is not that of its other bytes; files of others have none."""
+    at = find_seal(content)
+    return at is not None and not is_intact(content, at)
+
+
+def save_sealed(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> bytes:
+    """Return tensors and what is said about them as a safetensors file with a seal in its metadata, always the same."""
+    from safetensors.torch import save
+
+    content = _sort_header(save(dict(tensors), {**about, _KEY: "0" * SEAL_SIZE}))
+    at = find_seal(content)
+    assert at is not None
+    return b"".join((content[:at], hash_others(content, at), content[at + SEAL_SIZE :]))
+
+
+def _sort_header(content: bytes) -> bytes:
+    """Return a safetensors file with its metadata sorted, which safetensors writes in an order that it draws."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # the tensors begin at a multiple of eight bytes
+    return b"".join((len(text).to_bytes(8, "little"), text, content[end:]))
