@@ -20,8 +20,9 @@ more, and each of the three seeds decides by itself:
     best      the candidate that is best on d itself: a bound, and no rule
 
 Calibration, selection and "far behind" are those of `seqdg.estimator.weighting`, with no constant changed after the
-first run. What did change, after seed 0 and before the other seeds: "far behind" meant behind in every fold, and means
-behind over all of them (with five patients of Parkinson's, a poor member is lucky with one).
+first run. What did change, once seed 0 had been read: "far behind" meant behind in every fold, and means behind
+over all of them (with five patients of Parkinson's, a poor member is lucky with one). docs/choosing.md has both; other
+seeds are of the same sets and domains, and no independent test.
 
 The score of a case, a set and a domain, is accuracy in %, or 100 R^2 against the variance of the whole set, averaged
 over seeds. Sets count the same, and so do the domains of a set. Differences are paired over domains; their
