@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file
 
@@ -18,7 +20,9 @@ from digits import TASK, build_stack, make_plan, train
 from seqdg.base import Folder, UsageError
 from seqdg.bench import ArrayLearner, Group, Request, Session, run
 from seqdg.cli import complete_words
-from seqdg.results import Record, select_step, write_predictions
+from seqdg.report import Results
+from seqdg.report.page import render_page
+from seqdg.results import Record, count_confusions, select_step, write_predictions
 from seqdg.training import Saving, measure_predictions
 
 # So large a rate that the last step is not the best one of every trial.
@@ -160,6 +164,34 @@ def test_one_file_has_every_row_of_every_trial(tmp_path: Path) -> None:
     frame = pandas.read_parquet(tmp_path / "all.parquet")
     assert len(frame) == len(rows)
     assert set(frame["step"]) == {4}
+
+
+def test_predictions_of_pictures_name_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQDG_CACHE", str(tmp_path / "cache"))
+    for domain, label, i in product("abc", ("cat", "dog"), range(4)):
+        folder = tmp_path / "set" / domain / label
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(i).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{i}.png")
+    (tmp_path / "mine.toml").write_text(
+        '[data]\npath = "set"\n[net]\nname = "convnet"\n[protocol]\nsteps = 2\ntrials = 1\nbatch = 2\n'
+    )
+    run(str(tmp_path / "mine.toml"), ["agg"], held_out=["b"], data=tmp_path, out=tmp_path / "run", device="cpu",
+        save_predictions=True, progress=False)  # fmt: skip
+    write_predictions(tmp_path / "run", tmp_path / "all.csv")
+    rows = list(csv.DictReader((tmp_path / "all.csv").read_text().splitlines()))
+    assert [row["file"] for row in rows] == [f"b/{label}/{i}.png" for label in ("cat", "dog") for i in range(4)]
+    assert all(row["file"].split("/")[1] == row["label"] for row in rows)
+    results = Results.open(tmp_path / "run")
+    ((counts, trials),) = count_confusions(results.records(), tmp_path / "run", 2).values()
+    for i, label in enumerate(("cat", "dog")):
+        predicted = [row["predicted"] for row in rows if row["label"] == label]
+        assert counts[i].tolist() == [predicted.count("cat"), predicted.count("dog")]
+    assert trials == 1
+    (section,) = [s for s in results.page().sections if s.name == "confusion"]
+    share = 100 * counts[0, 0] / 4
+    assert section.tables[0].rows[0] == ("cat", [f"{share:.1f}", f"{100 - share:.1f}"])
+    assert "Which classes are confused?" in render_page(results.page())
 
 
 def test_what_was_not_kept_is_said(tmp_path: Path) -> None:

@@ -50,6 +50,12 @@ def test_erm_is_another_name_of_agg_which_no_class_may_take():
         register("erm")(AGG)
 
 
+def test_a_recipe_of_several_parts_has_one_name():
+    assert build("erm++", head_share=0.2) == build("agg+lp+sma", head_share=0.2)
+    assert shorten("erm++") == "agg+lp+sma"
+    assert list_inner_names("erm++") == ("agg", "agg+lp", "agg+lp+sma")
+
+
 def test_a_chainable_class_gets_its_sequential_name_by_itself():
     @register("toy")
     @dataclass(frozen=True)

@@ -13,7 +13,9 @@ from contextlib import contextmanager
 EVERY = 10.0  # seconds between plain lines of progress, at first
 SELDOM = 0.05  # of the time so far lies between them later: a run of hours says less
 MOST_NAMES, LONGEST_NAME = 100, 200  # that a sentence lists, and how much of each
-OTHER_NAMES = {"erm": "agg"}  # what others call an algorithm; it is recorded under ours
+# What others call an algorithm, or a recipe of several parts; it is recorded under ours. ERM++ (Teterwak et al., WACV
+# 2025): a warm start of the head on the pretrained features, and the average of the weights.
+OTHER_NAMES = {"erm": "agg", "erm++": "agg+lp+sma"}
 
 
 class UsageError(ValueError):

@@ -72,6 +72,8 @@ class Request(ExecutorChoice):
     log: Sequence[str] = ()
     trust: Sequence[str] = ()
     shard: str | None = None  # which part of the plan, as `parse_shard` reads it
+    held_out_together: int | None = None  # domains that each trial holds out at once
+    single_source: bool = False  # hold out all domains but one
     rows: int | None = None  # of every domain, a fixed sample; None: all
     quick: bool = False  # everything once, for two steps, on few rows
 
@@ -109,6 +111,19 @@ class Request(ExecutorChoice):
                 )
         if self.sampler == "optuna":
             self._check_optuna()
+        if self.single_source and (self.held_out or self.held_out_together):
+            raise UsageError(
+                "--single-source holds out all domains but one, each of which is the source in turn: leave out "
+                f"{'--held-out' if self.held_out else '--held-out-together'}."
+            )
+        if self.held_out_together is not None and self.held_out_together < 1:
+            raise UsageError(f"--held-out-together is {self.held_out_together}, but at least 1 is needed.")
+        several = self.single_source or (self.held_out_together or 1) > 1
+        if several and (self.leave_one_out or self.reuse):
+            raise UsageError(
+                f"{'--select leave-one-out' if self.leave_one_out else '--reuse'} is for one domain held out at a "
+                "time: leave it out."
+            )
         if self.rows is not None and self.rows < 1:
             raise UsageError(f"--rows is {self.rows}. Give how many rows of every domain to take, at least 1.")
         if self.quick and self.reuse:
@@ -158,7 +173,9 @@ class Request(ExecutorChoice):
         sample = "-quick" if self.quick else "" if self.rows is None else f"-rows-{self.rows}"
         is_usual = self.quick or self.steps in (None, benchmark.protocol.steps)
         steps = "" if is_usual else f"-{self.steps}-steps"
-        whole = self.out or Path("runs") / f"{benchmark.name}{net}{sample}{steps}"
+        together = f"-{self.held_out_together}-together" if (self.held_out_together or 1) > 1 else ""
+        held_out = "-single-source" if self.single_source else together
+        whole = self.out or Path("runs") / f"{benchmark.name}{net}{sample}{steps}{held_out}"
         return whole if self.shard is None else whole / parse_shard(self.shard).folder
 
     def write_command(self, benchmark: str) -> str:
@@ -176,6 +193,7 @@ class Request(ExecutorChoice):
             "precision",
             "net",
             "settings_from",
+            "held_out_together",
             "rows",
             "trust",
         ]
@@ -185,7 +203,7 @@ class Request(ExecutorChoice):
             if name == "select" or value != getattr(Request, name):
                 text = str(value) if isinstance(value, str | int | Path) else ",".join(value)
                 words += [f"--{name.replace('_', '-')}", text]
-        flags = [f"--{name}" for name in ("reuse", "quick") if getattr(self, name)]
+        flags = [f"--{n.replace('_', '-')}" for n in ("reuse", "quick", "single_source") if getattr(self, n)]
         return shlex.join([*words, *flags, *(w for s in self.settings for w in ("--set", s))])
 
 
@@ -323,24 +341,44 @@ class Benchmark:
             raise UsageError("No algorithm was named. `seqdg list algorithms` shows all.")
         self._check_tables(names)
         settings = split_settings([s for s in request.settings if not s.startswith(NET_SETTING)], names)
-        sources = len(self.protocol.train_domains) or len(domains) - 1
+        sources = len(self.protocol.train_domains) or len(domains) - self.protocol.held_out_together
         return tuple(c for name in names for c in self._propose(name, settings[shorten(name)], request, sources, shape))
 
     def plan(self, task: Task, request: Request, device: str = "cpu", finished: Iterable[str] = ()) -> Plan:
         """Plan what a request asks for; trials with these keys are finished."""
         dataset = task.dataset()
         list_sources(dataset, tuple(request.held_out or self.held_out))  # raises where one is unknown
-        fixed = self.fix_split(dataset)
+        fixed = self.hold_out_together(request, dataset).fix_split(dataset)
         check_rule(dataset, fixed.protocol, fixed.test_domains, request.select)
         shape = (dataset.shape[0], self.size, self.size) if dataset.is_image and self.size else dataset.shape
         candidates = fixed.list_candidates(request, dataset.domains, shape)
         held_out = fixed.list_held_out(request, dataset.domains)
         return plan(task, candidates, held_out, self.list_seeds(request), device, finished)
 
+    def hold_out_together(self, request: Request, dataset: Dataset) -> Benchmark:
+        """Return the benchmark with as many domains held out at once as a request asks for."""
+        domains = len(dataset.domains)
+        asked = domains - 1 if request.single_source else request.held_out_together
+        count = self.protocol.held_out_together if asked is None else asked
+        if count == 1:
+            return self
+        if self._fixed_domains or dataset.parts:
+            raise UsageError(f"{self.name} has a fixed split, which says what is held out: leave out other choices.")
+        if not 1 <= count < domains:
+            raise UsageError(
+                f"{count} domains are to be held out at once, of {domains} of {dataset.name}: give 1 to {domains - 1}."
+            )
+        return replace(self, protocol=replace(self.protocol, held_out_together=count))
+
     def list_held_out(self, request: Request, domains: Sequence[str]) -> tuple[tuple[str, ...], ...]:
         """List what is held out together: all test domains of a fixed split, or each domain in turn."""
         if not self.protocol.is_fixed:
             names = tuple(request.held_out or self.held_out or domains)
+            together = self.protocol.held_out_together
+            if together > len(names):
+                raise UsageError(f"{together} domains are held out at once: name as many with --held-out, or more.")
+            if together > 1:
+                return tuple(combinations([domain for domain in domains if domain in names], together))
             pairs = combinations(domains, 2) if request.leave_one_out else ()
             return (*((name,) for name in names), *(pair for pair in pairs if set(pair) & set(names)))
         if request.held_out:

@@ -15,7 +15,7 @@ from seqdg.base import Folder, UsageError, count_things, list_some, refuse_broke
 from seqdg.bench.planning import Plan, Shard, take_shard
 from seqdg.bench.reruns import META as CODE
 from seqdg.bench.reruns import read_noted
-from seqdg.results import CLASSES, COMMANDS, DOMAINS, FAILED, Record, Store, lock_directory, make_directory
+from seqdg.results import CLASSES, COMMANDS, DOMAINS, FAILED, FILES, Record, Store, lock_directory, make_directory
 
 META = "shard"  # in the store of a shard: its `Part`
 MOST_SHARDS = 10**6
@@ -80,7 +80,7 @@ def merge_shards(paths: Sequence[Path], out: Path) -> Merged:
         groups = {key: group for store in stores for key, group in store.groups().items()}
         benchmark = stores[0].benchmark
         with _open_out(out, benchmark) as target:
-            for name in (CLASSES, DOMAINS):
+            for name in (CLASSES, DOMAINS, FILES):
                 target.set_meta(name, next(filter(None, (store.meta(name) for store in stores)), "[]"))
             target.set_meta(CODE, json.dumps({k: v for s in stores for k, v in read_noted(s).items()}))
             target.set_meta(COMMANDS, json.dumps(_join_commands(target, stores)))

@@ -80,7 +80,7 @@ class Repeat:
         if record.status == DIVERGED:
             return None
         values = next(e.held_out[self.criterion] for e in record.history if e.step == step)
-        return CRITERIA[self.criterion].factor * (fmean(values) if record.is_fixed else values[0])
+        return CRITERIA[self.criterion].factor * (fmean(values) if record.is_tabled else values[0])
 
     @property
     def difference(self) -> float | None:

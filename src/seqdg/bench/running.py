@@ -46,6 +46,7 @@ from seqdg.report import Exporter, Results, draw_table
 from seqdg.results import (
     CLASSES,
     DOMAINS,
+    FILES,
     LOSS_POINTS,
     VERSION,
     Record,
@@ -101,6 +102,8 @@ def run(
     log: Sequence[str] = (),
     trust: Sequence[str] = (),
     shard: str | None = None,
+    held_out_together: int | None = None,
+    single_source: bool = False,
     rows: int | None = None,
     quick: bool = False,
     progress: bool = True,
@@ -185,6 +188,11 @@ def run(
     shard : str, optional
         "3/8" trains the third of eight parts of the plan, in the folder shard-3-of-8 of `out`; "auto/8" asks the job
         array that runs it. `seqdg merge` joins them.
+    held_out_together : int, optional
+        Hold out so many domains at once, every choice of so many in turn; a row of the table is their mean. None: as
+        the benchmark says, mostly 1.
+    single_source : bool
+        Train on one domain, each in turn, and test on all others.
     rows : int, optional
         Train and test on so many rows of every domain: a fixed sample, of every class in proportion. None: all.
     quick : bool
@@ -301,6 +309,8 @@ class _Runner:
         check_code(store, self.directory, planned.trials)
         store.set_meta(CLASSES, json.dumps([str(name) for name in dataset.classes]))
         store.set_meta(DOMAINS, json.dumps(list(dataset.domains)))
+        if request.save_predictions and dataset.files:
+            store.set_meta(FILES, json.dumps(dataset.files))
         for note in dict.fromkeys(n for t in planned.trials for n in find_learner(t.algorithm).caution(t)):
             self.sink.on_message(f"note: {note}")
         wanted = [trial.description() for trial in planned.trials]

@@ -297,6 +297,10 @@ class RunOptions:
     shard : I/N
         Train the I-th of N parts of the plan, in the folder shard-I-of-N of --out: for job arrays, whose tasks give
         auto/N and are numbered from 1. `seqdg merge` joins them.
+    held_out_together : N
+        Hold out N domains at once, every choice of N in turn; a row of the table is their mean. Default: 1.
+    single_source
+        Train on one domain, each in turn, and test on all others; a row of the table is their mean.
     rows : N
         Train and test on N rows of every domain: a fixed sample, of every class in proportion. Default: all.
     quick
@@ -334,6 +338,8 @@ class RunOptions:
     log: list[str] | None = None
     trust: str | None = None
     shard: str | None = None
+    held_out_together: int | None = None
+    single_source: bool = False
     rows: int | None = None
     quick: bool = False
 

@@ -294,8 +294,9 @@ def split_chain(name: str) -> tuple[str, ...]:
     """Split a name at each `+` that is not inside a path: a base, then its wrappers from the inside out.
 
     A part is a name, or a file or module, a colon and a name. A path that holds a `+` begins with `.`, `/` or a drive.
-    A base that has two names is called by ours: `erm+ema` has the parts of `agg+ema`.
+    A base that has two names is called by ours: `erm+ema` has the parts of `agg+ema`, and `erm++` those of its recipe.
     """
+    name = OTHER_NAMES.get(name, name)
     parts: list[str] = []
     pending: str | None = None  # a path that has not come to its colon yet
     for token in name.split("+"):

@@ -53,6 +53,7 @@ class Dataset:
     groups: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()  # of each domain, where a split column fixes it: train, validation or test
     weight: Tensor | None = None  # (row,) float64, how much each counts; None: all the same
+    files: tuple[str, ...] = ()  # the name of the file of each row, where rows are pictures
 
     def __post_init__(self) -> None:
         for name in ("x", "domain", "validation", "group", "weight"):
@@ -112,6 +113,7 @@ class Dataset:
             validation=take(self.validation),
             group=take(self.group),
             weight=take(self.weight),
+            files=tuple(self.files[i] for i in kept.tolist()) if self.files else (),
             fingerprint=hashlib.sha256(f"{self.fingerprint} {wanted} rows of a domain".encode()).hexdigest(),
             notes=(*self.notes, note),
         )

@@ -50,6 +50,7 @@ class Contents:
     parts: tuple[str, ...] = ()  # of each domain, where a split column fixes it
     x: Any = None  # (row, *input); None where it could not be made
     content: str = ""  # hash of x
+    files: tuple[str, ...] = ()  # of each row, where rows are pictures
     numbers: int | None = None  # of rows that every trial scales by itself, how many of the first inputs are numbers
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

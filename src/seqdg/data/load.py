@@ -119,7 +119,7 @@ def _make_checked(check: DataCheck) -> Dataset:
         raise check.make_error()
     arrays = {key: getattr(check.contents, key) for key in ("x", "y", "domain", "validation", "group")}
     tensors = {key: torch.from_numpy(v) for key, v in arrays.items() if v is not None and v.dtype != np.uint8}
-    facts = {key: getattr(check.contents, key) for key in ("domains", "classes", "numbers", "groups", "parts")}
+    facts = {key: getattr(check.contents, key) for key in ("domains", "classes", "numbers", "groups", "parts", "files")}
     made = {"x": check.contents.x, **tensors, **facts}
     return Dataset(name=check.spec.name, fingerprint=check.fingerprint, notes=check.notes, **made)
 

@@ -326,6 +326,7 @@ def fill_pixels(
             "to another folder."
         ) from error
     if contents.x is not None:
+        contents.files = tuple(picture.file.name for picture in pictures)
         contents.content = f"{content} {contents.x.shape}{cropped}"
 
 

@@ -469,6 +469,11 @@ def draw_differences(sheet: Sheet, looks: Looks) -> Figure | None:
     return Figure("differences", f"Against {baseline}", [draw_rows(rows, label, looks, zero=True)], caption, looks)
 
 
+def _take_held_out(outcome: Outcome, values: Sequence[float]) -> float:
+    """Return the value of an outcome's domain, or the mean of those that a protocol holds out at once."""
+    return fmean(values) if outcome.record.is_joint else values[outcome.domain_index]
+
+
 def draw_curves(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure | None:
     """Draw the training loss, and the criterion on source validation and the held-out domain, over the steps."""
     criterion, factor = sheet.criterion, sheet.unit.factor
@@ -481,7 +486,7 @@ def draw_curves(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure
         losses[name] = [steps * (i + 0.5) / len(curve) for i in range(len(curve))], curve
         at = [e.step for e in trials[0].record.history]
         inside = [[factor * fmean(e.source[criterion]) for e in o.record.history] for o in trials]
-        outside = [[factor * e.held_out[criterion][o.domain_index] for e in o.record.history] for o in trials]
+        outside = [[factor * _take_held_out(o, e.held_out[criterion]) for e in o.record.history] for o in trials]
         source[name], held_out[name] = (at, _average_curves(inside)), (at, _average_curves(outside))
     if not losses:
         return None

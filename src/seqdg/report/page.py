@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -17,7 +18,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from seqdg import results
-from seqdg.base import UsageError, join_names, replace_file
+from seqdg.base import UsageError, count_things, join_names, replace_file
 from seqdg.report import charts
 from seqdg.report.analyses import Section, Table, list_analyzed_algorithms, show_analyses, summarize_learning
 from seqdg.report.published import find_table, set_beside
@@ -42,6 +43,7 @@ from seqdg.report.sheet import (
 )
 
 DATA_MARK = "@@data@@"  # replaced by what the script reads, when all of it is known
+MOST_CLASSES = 20  # of which all are shown; of more, as many mistakes
 MOST_BASELINES = 20  # algorithms that can be chosen as the baseline on the page
 CHANGING = ("results", "differences", "training", "cost", "paper")  # sections that depend on what is chosen
 
@@ -111,6 +113,7 @@ def build_page(
             parts |= _show_choices(selections, rule, other, baselines, looks, learned)
     first_parts = parts[first]
     sections = [s for s in first_parts.sections if s.name != "paper"]
+    sections += _show_confusions(run)
     sections += [*looked_into, *(s for s in first_parts.sections if s.name == "paper"), _show_commands(run)]
     styles = {name: looks[name] for name in names}
     choices = parts if every_choice else {}
@@ -271,6 +274,30 @@ def _show_paper(sheet: Sheet) -> list[Section]:
     rows = [(name, values) for name, *values in settings]
     departures = Table("Settings in which the two differ", head, rows, is_text=True)
     return [Section("paper", "Beside the paper", text, sheet.paper.notes, (), [table, departures])]
+
+
+def _show_confusions(run: RunContents) -> list[Section]:
+    """Show which classes are taken for which, where predictions are kept: of few classes all, of many the most
+    frequent mistakes."""
+    names = list(run.classes)
+    if run.directory is None or not names:
+        return []
+    tables = []
+    for algorithm, (counts, trials) in results.count_confusions(run.records, run.directory, len(names)).items():
+        caption = f"{algorithm}: % of the held-out rows of a class, over {count_things(trials, 'trial')}"
+        total = counts.sum(1)
+        shares = [[100 * n / t if t else math.nan for n in row] for row, t in zip(counts.tolist(), total, strict=True)]
+        if len(names) <= MOST_CLASSES:
+            cells = [["-" if math.isnan(v) else f"{v:.1f}" for v in row] for row in shares]
+            rows = list(zip(names, cells, strict=True))
+            tables.append(Table(caption, ["true class", *(f"as {name}" for name in names)], rows))
+            continue
+        wrong = [(v, i, j) for i, row in enumerate(shares) for j, v in enumerate(row) if i != j and v > 0]
+        worst = sorted(wrong, key=lambda mistake: (-mistake[0], *mistake[1:]))[:MOST_CLASSES]
+        rows = [(names[i], [names[j], f"{v:.1f}"]) for v, i, j in worst]
+        tables.append(Table(caption, ["true class", "predicted as", "%"], rows))
+    text = ["Counted on every held-out row, at the step that source validation chose (--save-predictions)."]
+    return [Section("confusion", "Which classes are confused?", text, tables=tables)] if tables else []
 
 
 def _show_commands(run: RunContents) -> Section:

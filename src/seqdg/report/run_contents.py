@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from seqdg.base import count_things, list_numbers, list_some
-from seqdg.results import DIVERGED, DONE, FAILED, Analysis, Record, RecordSource, summarize_trials
+from seqdg.results import CLASSES, DIVERGED, DONE, FAILED, Analysis, Record, RecordSource, summarize_trials
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class RunContents:
     analyses: Sequence[Analysis] = ()
     commands: Sequence[Mapping[str, Any]] = ()  # that made the run, each with command, algorithms, held_out and seeds
     directory: Path | None = None  # of the run, where it can be added to: a packed one cannot
+    classes: Sequence[str] = ()
 
     @property
     def single(self) -> list[Record]:
@@ -39,7 +41,8 @@ def read_contents(source: RecordSource, directory: Path | None = None) -> RunCon
         source.records(),
         key=lambda r: (order.get(r.algorithm, len(order)), domain_order.get(r.held_out[0], len(domain_order)), r.seed),
     )
-    return RunContents(source.benchmark, records, source.analyses(), commands, directory)
+    classes = json.loads(source.meta(CLASSES) or "[]")
+    return RunContents(source.benchmark, records, source.analyses(), commands, directory, classes)
 
 
 def list_wanted(run: RunContents) -> list[tuple[str, str, int]]:

@@ -58,6 +58,7 @@ class Sheet:
     failed: Mapping[str, int] = field(default_factory=dict)  # trials, by algorithm
     versions: Sequence[str] = ()  # sentences on trials of older versions of seqdg
     unlabeled: Sequence[str] = ()  # algorithms that train on rows of the held-out domain, without labels
+    joint: Sequence[str] = ()  # rows of several domains that are held out at once
     transductive: Sequence[str] = ()  # algorithms that predict many rows of the unseen domain at once
     soups: Sequence[str] = ()  # columns that are mixed of trained models
     imports: Sequence[str] = ()  # sentences on trials that another program trained
@@ -184,6 +185,12 @@ class Sheet:
             remarks.append("- not run, not defined, or no seed with every domain.")
         if results.TOGETHER in self.rows:
             remarks.append("together: over the rows of all held-out domains at once.")
+        if any(row.startswith("from ") for row in self.joint):
+            remarks.append(
+                "from: trained on this domain alone, and the mean over all others, which are held out at once."
+            )
+        elif self.joint:
+            remarks.append("Domains with + between them are held out at once, and their mean counts.")
         lost = sum(c.diverged for c in self.cells if c.held_out not in results.SUMMARIES)
         if lost:
             remarks.append(f"{count_things(lost, 'trial')} diverged and count in no mean.")
@@ -255,6 +262,7 @@ def build_sheet(
         mixed=results.find_mixtures(records, "domainbed" in draws),
         failed=Counter(r.algorithm for r in records if r.status == results.FAILED),
         versions=results.describe_versions(records),
+        joint=list(dict.fromkeys(o.held_out for o in chosen if o.record.is_joint)),
         unlabeled=list(dict.fromkeys(o.algorithm for o in chosen if o.record.description.get("unlabeled"))),
         transductive=list(dict.fromkeys(o.algorithm for o in chosen if o.record.description.get("together"))),
         soups=list(dict.fromkeys(o.algorithm for o in chosen if o.record.members)),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         name_criterion,
         score,
     )
-    from seqdg.results.export import pack, write_predictions
+    from seqdg.results.export import count_confusions, pack, write_predictions
     from seqdg.results.next_domain import NextDomain, predict_next_domain
     from seqdg.results.record import (
         CLASSES,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         DONE,
         EVALUATIONS,
         FAILED,
+        FILES,
         IMPORTED,
         LOSS_POINTS,
         TRIALS,

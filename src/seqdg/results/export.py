@@ -25,8 +25,10 @@ from seqdg.results.record import (
     CLASSES,
     COMMANDS,
     DOMAINS,
+    DONE,
     EVALUATIONS,
     FAILED,
+    FILES,
     FORMAT,
     FORMAT_VERSION,
     PACKED_COLUMNS,
@@ -46,8 +48,10 @@ from seqdg.results.record import (
 from seqdg.results.store import Store
 
 if TYPE_CHECKING:  # pandas and pyarrow are imported where they are used: that takes longer than printing a table
+    import numpy as np
     import pandas as pd
     import pyarrow
+    from numpy.typing import NDArray
 
 CURVE, CURVE_DIGITS = 20, 3  # points of a loss curve, and their digits
 LEVEL = 19  # of zstd; packing is rare, and reading is as fast at every level
@@ -236,8 +240,9 @@ class Written:
 def write_predictions(directory: Path, out: Path, step: str = "chosen") -> Written:
     """Write the predictions of every trial for every row that it held out: as CSV, or as Parquet by the file's name.
 
-    A line has the trial, its algorithm and seed, the row's domain and number in the data set, the step, the label, the
-    most probable class and the probability of each class; or the number that is predicted.
+    A line has the trial, its algorithm and seed, the row's domain and number in the data set, the name of its file
+    where rows are pictures, the step, the label, the most probable class and the probability of each class; or the
+    number that is predicted.
     """
     if step not in STEPS:
         raise unknown("step", step, STEPS)
@@ -246,7 +251,7 @@ def write_predictions(directory: Path, out: Path, step: str = "chosen") -> Writt
     if not out.resolve().parent.is_dir():
         raise UsageError(f"There is no folder {out.parent} to write {out.name} to.")
     with closing(Store.open(directory)) as store:
-        classes: list[str] = json.loads(store.meta(CLASSES) or "[]")
+        classes, names = (json.loads(store.meta(name) or "[]") for name in (CLASSES, FILES))
         records = [r for r in store.records("accuracy") if r.status != FAILED and r.is_tabled]
     files = [(r, directory / "predictions" / f"{r.key}.{step}.safetensors") for r in records]
     kept = [(r, path) for r, path in files if path.is_file()]
@@ -255,12 +260,15 @@ def write_predictions(directory: Path, out: Path, step: str = "chosen") -> Writt
             f"No predictions were kept in {directory}. Run `seqdg bench` with --save-predictions and another --out: "
             "trials that are done are not trained again for them."
         )
-    rows = _write_predictions(out, kept, classes)
+    rows = _write_predictions(out, kept, classes, names)
     return Written(rows, len(kept), len(files) - len(kept))
 
 
-def _write_predictions(out: Path, kept: Sequence[tuple[Record, Path]], classes: Sequence[str]) -> int:
-    """Write trial by trial, so that one at a time is in memory, and return how many rows."""
+def _write_predictions(
+    out: Path, kept: Sequence[tuple[Record, Path]], classes: Sequence[str], names: Sequence[str]
+) -> int:
+    """Write trial by trial, so that one at a time is in memory, and return how many rows. names: of the files of all
+    rows of the data set; none where rows are no files."""
     import pyarrow
     from pyarrow import parquet
 
@@ -268,6 +276,8 @@ def _write_predictions(out: Path, kept: Sequence[tuple[Record, Path]], classes: 
     with replace_file(out) as file:
         for record, path in kept:
             table = _read_predictions(record, path, classes)
+            if names:
+                table.insert(table.columns.get_loc("row") + 1, "file", [names[i] for i in table["row"]])
             if out.suffix == ".csv":
                 table.to_csv(file, index=False, header=not rows, lineterminator="\n")
             else:
@@ -311,3 +321,23 @@ def _read_predictions(record: Record, path: Path, classes: Sequence[str]) -> pd.
     table["label"] = [names[i] for i in tensors["label"].tolist()]
     table["predicted"] = [names[i] for i in p.argmax(1).tolist()]
     return table.join(pd.DataFrame(p, columns=[f"p_{name}" for name in names]))
+
+
+def count_confusions(
+    records: Sequence[Record], directory: Path, classes: int
+) -> dict[str, tuple[NDArray[np.int64], int]]:
+    """Count, by algorithm, held-out rows of every class (first axis) by the class that is predicted for them, over the
+    trials whose predictions at the chosen step are kept, and these trials."""
+    import numpy as np
+
+    counts: dict[str, tuple[NDArray[np.int64], int]] = {}
+    names = [str(i) for i in range(classes)]
+    for record in records:
+        path = directory / "predictions" / f"{record.key}.{STEPS[0]}.safetensors"
+        if record.status != DONE or not record.is_tabled or not path.is_file():
+            continue
+        table = _read_predictions(record, path, names)
+        matrix, trials = counts.get(record.algorithm, (np.zeros((classes, classes), np.int64), 0))
+        np.add.at(matrix, (table["label"].to_numpy(int), table["predicted"].to_numpy(int)), 1)
+        counts[record.algorithm] = matrix, trials + 1
+    return counts

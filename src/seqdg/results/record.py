@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # imported where it is used: a run directory is read without 
 
 VERSION = 2  # of descriptions: it rises when a trial with the same description would give other numbers
 IMPORTED = "imported"  # the name in a description of where a record is from
+FILES = "files"  # the name of the file of each row, where predictions of pictures are kept
 CLASSES, DOMAINS, COMMANDS = "classes", "domains", "commands"  # facts about a run, kept as JSON
 DONE, DIVERGED, FAILED = "done", "diverged", "failed"
 LOSS_POINTS = 200  # of the losses in a record
@@ -111,7 +112,12 @@ class Record:
     @property
     def is_tabled(self) -> bool:
         """True of a trial that tables show. Other trials hold out two domains and serve selection by leave-one-out."""
-        return self.is_fixed or len(self.held_out) == 1
+        return is_tabled(self.description)
+
+    @property
+    def is_joint(self) -> bool:
+        """True of a trial whose protocol holds out several domains at once, in every choice of so many."""
+        return is_joint(self.description)
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -357,6 +363,19 @@ def find_usual_criterion_in(records: Sequence[Record]) -> str:
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------
+
+
+def is_tabled(description: Mapping[str, Any]) -> bool:
+    """Say whether tables show the trial that is described so: one of a fixed split, or one with as many domains held
+    out as its protocol says."""
+    return (
+        bool(description["protocol"].get("train_domains")) or len(description["held_out"]) == 1 or is_joint(description)
+    )
+
+
+def is_joint(description: Mapping[str, Any]) -> bool:
+    """Say whether its protocol holds out several domains at once, in every choice of so many."""
+    return int(description["protocol"].get("held_out_together", 1)) > 1
 
 
 def read_held_out(text: str, read: Callable[[str], Any]) -> list[str]:

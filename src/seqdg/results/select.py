@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from seqdg.base import UsageError, list_some, unknown
@@ -21,6 +21,8 @@ UNPAIRED = ("ColoredMNIST", "RotatedMNIST")  # of DomainBed, whose rows differ f
 class Outcome:
     """The selected result of one algorithm, held-out domain and seed; its value is None where training diverged.
 
+    held_out: the domain; of a protocol that holds out several at once, all of them, as `name_choices` has it, and the
+        value is their mean.
     domain_index: of the domain among those that its trial holds out.
     together: the value over the rows of all of them, where a fixed split holds out several.
     """
@@ -49,8 +51,31 @@ def select_outcomes(records: Sequence[Record], rule: str = "source-val", criteri
     tabled = [r for tried in candidates.values() for r in tried]
     _check_criterion(tabled, criterion)
     _check_rule(tabled, rule)
-    inner = InnerTrials(records if rule == "leave-one-out" else ())
-    return [o for tried in candidates.values() for o in _select_outcomes(tried, rule, criterion, inner)]
+    inner, names = InnerTrials(records if rule == "leave-one-out" else ()), name_choices(tabled)
+    selected = (_select_outcomes(tried, rule, criterion, inner) for tried in candidates.values())
+    return [o for outcomes in selected for o in _join_domains(outcomes, names)]
+
+
+def name_choices(records: Sequence[Record]) -> dict[tuple[str, ...], str]:
+    """Name every choice of domains that are held out at once: by all of them, or by the only source."""
+    joint = [r for r in records if r.is_joint and not r.is_fixed]
+    choices = dict.fromkeys(r.held_out for r in joint)
+    every = dict.fromkeys(domain for choice in choices for domain in choice)
+    sources = {len(values) for r in joint for e in r.history[-1:] for values in e.source.values()}
+    left = {choice: [domain for domain in every if domain not in choice] for choice in choices}
+    return {
+        choice: f"from {rest[0]}" if sources == {1} and len(rest) == 1 else " + ".join(choice)
+        for choice, rest in left.items()
+    }
+
+
+def _join_domains(outcomes: list[Outcome], names: Mapping[tuple[str, ...], str]) -> list[Outcome]:
+    """Return one outcome of domains that a protocol holds out at once, with their mean; others as they are."""
+    first = outcomes[0]
+    if first.record.held_out not in names or not first.record.is_joint:
+        return outcomes
+    values = [o.value for o in outcomes if o.value is not None]
+    return [replace(first, held_out=names[first.record.held_out], value=average_finite(values) if values else None)]
 
 
 def count_candidates(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
@@ -66,7 +91,8 @@ def _count_tried(records: Sequence[Record]) -> dict[tuple[str, str], Counter[int
     counts: dict[tuple[str, str], Counter[int]] = {}
     for r in _keep_tabled(records):
         if not r.members:
-            counts.setdefault((r.algorithm, r.held_out[0]), Counter())[r.seed] += 1
+            held_out = " + ".join(r.held_out) if r.is_joint else r.held_out[0]
+            counts.setdefault((r.algorithm, held_out), Counter())[r.seed] += 1
     return counts
 
 
@@ -90,7 +116,7 @@ def find_mixtures(records: Sequence[Record], draws_training: bool = False) -> di
 
 
 def _keep_tabled(records: Sequence[Record]) -> list[Record]:
-    """Return the finished trials with one domain held out, or all those of a fixed split."""
+    """Return the finished trials with as many domains held out as their protocol says, or those of a fixed split."""
     return [r for r in records if r.is_tabled and r.status in (DONE, DIVERGED)]
 
 
@@ -152,7 +178,7 @@ def _select_outcomes(tried: list[Record], rule: str, criterion: str, inner: Inne
     _, record, i = best
     evaluation = record.history[i]
     reached = (evaluation.held_out_rest if rule == "oracle-split" else evaluation.held_out)[criterion]
-    several = len(record.held_out) > 1 and rule != "oracle-split"
+    several = record.is_fixed and len(record.held_out) > 1 and rule != "oracle-split"
     together = evaluation.together[criterion][0] if several else None
     return [
         Outcome(record.algorithm, domain, record.seed, reached[k], evaluation.step, record, k, together)
@@ -206,8 +232,9 @@ def find_reuse(records: Sequence[Record], outcomes: Sequence[Outcome]) -> str:
         return ""
     taken: dict[tuple[str, str], set[str]] = {}
     for o in outcomes:
-        if (o.algorithm, o.held_out) in searched:
-            taken.setdefault((o.algorithm, o.held_out), set()).add(name_candidate(o.record))
+        held_out = " + ".join(o.record.held_out) if o.record.is_joint else o.held_out
+        if (o.algorithm, held_out) in searched:
+            taken.setdefault((o.algorithm, held_out), set()).add(name_candidate(o.record))
     return "same" if all(len(names) == 1 for names in taken.values()) else "other"
 
 
@@ -218,7 +245,7 @@ class InnerTrials:
         self.trials: dict[tuple[str, int, str], list[tuple[Record, int]]] = {}
         self.partners: dict[str, set[str]] = {}
         for r in records:
-            if len(r.held_out) == 2 and not r.is_fixed and r.status in (DONE, DIVERGED):
+            if len(r.held_out) == 2 and not r.is_tabled and r.status in (DONE, DIVERGED):
                 for i, domain in enumerate(r.held_out):
                     self.trials.setdefault((name_candidate(r), r.seed, domain), []).append((r, 1 - i))
                     self.partners.setdefault(domain, set()).add(r.held_out[1 - i])

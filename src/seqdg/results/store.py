@@ -41,6 +41,7 @@ from seqdg.results.record import (
     RunningGroup,
     RunProgress,
     check_facts,
+    is_tabled,
     pack_history,
     pack_numbers,
     read_held_out,
@@ -414,7 +415,7 @@ def add_command(store: Store, command: str, descriptions: Sequence[Mapping[str, 
 
     draws: where the candidates of its search come from; "" where it has none.
     """
-    single = [d for d in descriptions if len(d["held_out"]) == 1 or d["protocol"].get("train_domains")]
+    single = [d for d in descriptions if is_tabled(d)]
     entry = {"command": command, **summarize_trials(single), **({"draws": draws} if draws else {})}
     commands = store.read_commands()
     if entry not in commands:

@@ -86,6 +86,9 @@ class Protocol:
     validation_domains: tuple[str, ...] = added_field(())
     layer_decay: float = added_field(1.0)  # factor of the learning rate for each block that weights are below the head
     balance: str = added_field("rows")  # class: every class of a domain is drawn alike; rows: every row is
+    held_out_together: int = added_field(
+        1
+    )  # domains that each trial holds out at once, every choice of so many in turn
     path: str = added_field("random")  # in which order a step visits the domains; fixed: in that of the data set
 
     def __post_init__(self) -> None:
@@ -94,7 +97,7 @@ class Protocol:
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise unknown(name, str(getattr(self, name)), allowed)
-        for name in ("steps", "batch", "evaluations", "members"):
+        for name in ("steps", "batch", "evaluations", "members", "held_out_together"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise UsageError(f"{name} is {value}, but at least 1 is needed.")
