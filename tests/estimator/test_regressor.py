@@ -111,7 +111,7 @@ def test_what_is_of_classes_is_refused_before_training(pressures, parameters, se
 
 def test_a_criterion_of_numbers_is_refused_for_classes(hospitals):
     x, y, domains = hospitals
-    with pytest.raises(UsageError, match="rmse judges numbers, and here classes are predicted"):
+    with pytest.raises(UsageError, match="rmse is for regression, and this is classification"):
         DomainClassifier(criterion="rmse", **QUICK).fit(x, y, domains=domains)
 
 
