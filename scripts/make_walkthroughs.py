@@ -28,7 +28,7 @@ def remake(page: Path, folder: Path) -> None:
         language, title, block = match.groups()
         if language == "text":
             block = printed
-        else:
+        elif 'title="needs ' not in title:
             printed = follow(Block(language, title, block, ""), here, tools)
         parts += [text[end : match.start()], f"```{language}{title}\n{block}```"]
         end = match.end()
