@@ -21,7 +21,8 @@ from seqdg.cli import app, complete_words
 
 NEEDS = {
     "a GPU", "a checkout", "a cluster", "a data set", "the data set", "a run of that data set", "a sweep of DomainBed",
-    "DomainBed", "the network", "the published runs", "the wheel", "your own table", "your own pictures", "TensorBoard", "MLflow",
+    "DomainBed", "the network", "the published runs", "the wheel", "your own table", "your own pictures",
+    "TensorBoard", "MLflow",
 }  # fmt: skip
 RUN_ELSEWHERE = {*GUIDES, *WALKTHROUGHS, "estimator.md"}
 SHORT = ["--steps", "20"]  # added to commands that train
