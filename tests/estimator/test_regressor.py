@@ -90,7 +90,7 @@ def test_a_net_of_ones_own_gives_one_number_per_row(pressures, tmp_path):
     np.testing.assert_array_equal(DomainRegressor.load(tmp_path / "m", net=good).predict(x), model.predict(x))
     with pytest.raises(UsageError, match=r"load it with DomainRegressor.load\(path, net"):
         DomainRegressor.load(tmp_path / "m")
-    with pytest.raises(UsageError, match=r"the net must give numbers \[2, 1\], but it gives \[2, 2\]"):
+    with pytest.raises(UsageError, match=r"The net gives \[2, 2\] for 2 rows, but it must give a tensor \[2, 1\]"):
         DomainRegressor(net=nn.Sequential(nn.Flatten(), nn.Linear(6, 2)), **QUICK).fit(x, y, domains=domains)
 
 
