@@ -116,6 +116,14 @@ def test_without_time_the_first_is_compared_and_the_rest_is_named(hospitals):
     assert found.estimator.predict(hospitals[0]).shape == (240,)
 
 
+def test_a_time_that_leaves_one_candidate_leaves_no_ensemble(hospitals):
+    found = compared(hospitals, minutes=1e-6, ensemble=True)
+    assert "There is no ensemble: logistic is all that is left of 4 candidates." in found.notes
+    assert not found.members
+    assert found.winner.algorithm == "logistic"
+    assert found.estimator.predict(hospitals[0]).shape == (240,)
+
+
 def test_what_runs_over_is_cut_in_the_midst_of_a_fit(hospitals, clock):
     began = time.monotonic()
     found = compared(hospitals, ["logistic", Slow(100.0), "svc"], minutes=0.05, baseline=None)
