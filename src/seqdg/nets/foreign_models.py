@@ -29,6 +29,7 @@ TIMM, HF, OPEN_CLIP = "timm:", "hf:", "open_clip:"  # before the name of a model
 HALF = Normalization((0.5,) * 3, (0.5,) * 3)
 RESAMPLING = {2: "bilinear", 3: "bicubic"}  # as Pillow counts
 LONGEST = 256  # tokens of a text
+ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
 CONFIG, PREPROCESSOR, POOLING = "config.json", "preprocessor_config.json", "1_Pooling/config.json"
 TOKENIZER = "tokenizer.json"
 HUB_TEXTS = (
@@ -395,6 +396,10 @@ def _build_hf(config: Any, **settings: Any) -> nn.Module:
     First without memory for its weights: a small file may describe a model that no machine holds.
     """
     from transformers import AutoModel
+
+    for name in ATTENTION_DROPOUT:  # it is within a fused function, where no mask of ours enters
+        if hasattr(config, name):
+            setattr(config, name, 0.0)
 
     def build(**settings: Any) -> nn.Module:
         module: nn.Module = AutoModel.from_config(config, trust_remote_code=False, **settings)
