@@ -19,7 +19,7 @@ from seqdg.report import render_costs
 from seqdg.report.charts import name_file, render_figure
 from seqdg.report.page import build_page
 from seqdg.report.published import find_table
-from seqdg.report.run_contents import RunContents, list_commands, list_facts, list_settings, read_contents
+from seqdg.report.run_contents import RunContents, list_commands, list_draws, list_facts, list_settings, read_contents
 from seqdg.report.sheet import build_sheet
 from seqdg.report.table import render
 from seqdg.results import CRITERIA, RULES, Record, describe_versions, open_run, select_outcomes
@@ -39,7 +39,7 @@ def files(directory: Path) -> dict[str, str]:
     """By name below the directory, the contents of every file that is made from its records."""
     results = open_run(directory)
     records, run, name = results.records(), read_contents(results), results.benchmark
-    tables = _tables(records, name, directory)
+    tables = _tables(records, name, directory, list_draws(run.commands))
     made = build_page(run)
     figures = {f"figures/{name_file(f)}": render_figure(f).decode() for f in made.figures}
     titles = {f"figures/{name_file(f)}": f"{f.title}. {f.caption}" for f in made.figures}
@@ -48,7 +48,9 @@ def files(directory: Path) -> dict[str, str]:
             "README.md": page}  # fmt: skip
 
 
-def _tables(records: list[Record], benchmark: str, directory: Path) -> dict[str, tuple[str, str, str]]:
+def _tables(
+    records: list[Record], benchmark: str, directory: Path, draws: tuple[str, ...]
+) -> dict[str, tuple[str, str, str]]:
     """Title, command and what it prints, by file."""
     where = directory.as_posix()
     baseline = BASELINE if len({r.algorithm for r in records}) > 1 and _ran(records, BASELINE) else None
@@ -56,15 +58,15 @@ def _tables(records: list[Record], benchmark: str, directory: Path) -> dict[str,
     found = {}
     for rule in _rules(records):
         command = f"seqdg table {where} --format markdown --select {rule}{tested}"
-        text = render(build_sheet(records, rule, "accuracy", baseline), "markdown")
+        text = render(build_sheet(records, rule, "accuracy", baseline, draws=draws), "markdown")
         found[f"tables/accuracy-{rule}.md"] = (BY[rule], command, text)
     if find_table(benchmark, records) is not None:
         command = f"seqdg table {where} --format markdown --against paper"
-        text = render(build_sheet(records, "source-val", "accuracy", None, "paper", benchmark), "markdown")
+        text = render(build_sheet(records, "source-val", "accuracy", None, "paper", benchmark, draws=draws), "markdown")
         found["tables/beside-the-paper.md"] = ("Beside the paper", command, text)
     for criterion in [c for c in _criteria(records) if c != "accuracy"]:
         command = f"seqdg table {where} --format markdown --criterion {criterion}{tested}"
-        text = render(build_sheet(records, "source-val", criterion, baseline), "markdown")
+        text = render(build_sheet(records, "source-val", criterion, baseline, draws=draws), "markdown")
         file = f"tables/{criterion.replace('_', '-')}.md"
         found[file] = (f"{CRITERIA[criterion].title}, selected by itself on source validation", command, text)
     command = f"seqdg table {where} --format markdown --cost"

@@ -224,6 +224,7 @@ def test_a_class_of_one_domain_is_wrong_only_if_that_domain_is_held_out(seqdg, f
     assert seqdg("check", benchmark_file(protocol='held_out = ["photo"]'), "--data", features).returncode == 0
 
 
+@pytest.mark.filterwarnings("default:.* is damaged or of an older version")
 def test_a_cache_that_was_cut_short_is_made_again(seqdg, pictures, benchmark_file, cache):
     words = ["bench", benchmark_file(), "--data", pictures, "--out"]
     whole = seqdg(*words, pictures / "first")
@@ -232,6 +233,7 @@ def test_a_cache_that_was_cut_short_is_made_again(seqdg, pictures, benchmark_fil
     stored.write_bytes(stored.read_bytes()[:-1])
     again = seqdg(*words, pictures / "second")
     assert (again.returncode, again.stdout) == (0, whole.stdout)
+    assert "is damaged or of an older version: its pictures are decoded again." in again.stderr
 
 
 @pytest.mark.parametrize("name", ["pacs", "office-caltech10", "vlcs"])

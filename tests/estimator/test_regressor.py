@@ -165,7 +165,9 @@ def test_small_units_change_neither_the_model_nor_what_can_be_read(pressures, si
     assert f"on the next domain: {digits}" in found.sentence
     scores = str(found).splitlines()[2].split()[2:]
     found.estimator.save(tmp_path / "m")
-    card = render_card(read_description(tmp_path / "m")).rpartition("| domain | rmse | mae |")[2].splitlines()
+    card = (
+        render_card(read_description(tmp_path / "m")).rpartition("| domain | Root mean squared error |")[2].splitlines()
+    )
     errors = [line.split("|")[2] for line in card[2:] if line.startswith("|")]
     assert len(errors) == len(scores) == len(set(domains)) + 2  # the domains, their average and the worst
     assert all(float(e) > 0 for e in (*scores, *errors))

@@ -110,4 +110,4 @@ def test_the_report_is_written_where_asked_for(results, tmp_path):
     assert results.report(tmp_path) == tmp_path / "report.html"
     assert (tmp_path / "mine.html").read_text() == (results.path / "report.html").read_text()
     with pytest.raises(UsageError, match="cannot be written"):
-        results.report(tmp_path / "missing" / "mine.html")
+        results.report(tmp_path / "mine.html" / "inside.html")  # below a file

@@ -209,7 +209,7 @@ def test_a_loss_of_numbers_for_classes_and_weights_of_classes_for_numbers_are_re
     with pytest.raises(UsageError, match="loss is 'huber', a loss of numbers, and numbers has classes"):
         task.make_number_loss(make_trial(task))
     weighted = replace(make_task(dataset), class_weight="balanced")
-    with pytest.raises(UsageError, match="no classes to weigh"):
+    with pytest.raises(UsageError, match="without classes to weigh"):
         weighted.make_number_loss(make_trial(weighted))
 
 

@@ -163,8 +163,8 @@ def fit(
         domains_per_step=_parse_count("--domains-per-step", domains_per_step), image_size=image_size,
         members=_parse_count("--members", members), device=device, random_state=seed,
     )  # fmt: skip
-    if single or not compares:
-        estimator.check_saving(names or ([] if choose else [algorithm or str(template.algorithm)]))
+    trained = names or ([] if choose else [algorithm or str(template.algorithm)])
+    estimator.check_saving(trained, combined=compares and not single)
     partial = runs or out.with_name(f"{out.name}.partial")
     few = compares and not choose
     how: dict[str, Any] = {

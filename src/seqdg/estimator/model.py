@@ -273,10 +273,20 @@ def check_destination(path: Path, force: bool = True) -> None:
         raise UsageError(f"{path} holds a model already: add --force to replace it, or give another --out.")
 
 
-def check_saving(names: Iterable[str]) -> None:
-    """Raise a UsageError if a model of one of these algorithms could not be saved, before anything is trained."""
+def check_saving(names: Iterable[str], combined: bool = False) -> None:
+    """Raise a UsageError if a model of one of these algorithms could not be saved, before anything is trained.
+
+    combined: they are candidates of an ensemble, for which two that can be saved are enough.
+    """
+    refused, able = list[UsageError](), 0
     for name in names:
-        find_learner(name).check_saving()
+        try:
+            find_learner(name).check_saving()
+            able += 1
+        except UsageError as error:
+            refused.append(error)
+    if refused and not (combined and able > 1):
+        raise refused[0]
 
 
 def write_model(model: Model, path: Path) -> None:

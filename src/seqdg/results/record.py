@@ -191,10 +191,10 @@ class Record:
 
 def _check_description(description: Mapping[str, Any]) -> None:
     """Raise a ValueError where a description is not that of a trial, so that what reads it finds its parts."""
-    texts = [description.get("algorithm"), *description["held_out"]]
+    texts = [description.get("algorithm"), *description["held_out"]]  # none: the final training of a comparison
     parts = [description.get(name, {}) for name in (*_DESCRIBED_AS_JSON, "soup")]
     is_known = all(isinstance(text, str) for text in texts) and all(isinstance(part, dict) for part in parts)
-    if not is_known or len(texts) < 2 or not isinstance(description.get("seed"), int):
+    if not is_known or not isinstance(description.get("seed"), int):
         raise ValueError("its description is that of no trial")
 
 

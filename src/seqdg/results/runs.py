@@ -116,7 +116,10 @@ class Archive(RecordSource):
             numbers = self._read_numbers(None)
             for row in self._trials:
                 shape, known = numbers.get(row["key"], ("[]", b""))
-                if self._make_record(row, [], read).make_digest(shape, known) != row["digest"]:
+                record = self._make_record(row, [], read)
+                if not record.held_out:
+                    raise ValueError(f"trial {row['key']} held out no domain")
+                if record.make_digest(shape, known) != row["digest"]:
                     raise UsageError(
                         f"Trial {row['key']} in {self._directory} is not as it was packed: its digest is another. "
                         "Fetch both files again, or pack the run again."

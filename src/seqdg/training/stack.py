@@ -277,14 +277,15 @@ class Stack:
             except (UsageError, NotRecordable, torch.OutOfMemoryError):
                 raise
             except Exception as error:  # whatever torch.func cannot map, and mistakes, which the loop repeats
-                results = map_each(*stacked)
-                self.loops = True
-                log.warning(
-                    "Trials cannot be stacked, and take their steps one after the other (`stackable = False` in the "
-                    "class says so at once): %s",
-                    state_reason(error),
-                )
-                return results
+                reason = state_reason(error)
+            results = map_each(*stacked)
+            self.loops = True
+            log.warning(
+                "Trials cannot be stacked, and take their steps one after the other (`stackable = False` in the "
+                "class says so at once): %s",
+                reason,
+            )
+            return results
 
         together, trials = vmap(one), range(len(self.jobs))
         return map_single if self.alone else try_together

@@ -227,7 +227,7 @@ def test_the_command_line_chooses_among_nets_and_learners(tmp_path: Path) -> Non
     assert refused.returncode == 2
     assert "Flat does not say how its models are saved" in refused.stderr
     done = run(
-        *fit, "--choose", "--candidates", "agg,dica", "--set", "dica.width=0.3", "--steps", 3, "--seeds", 1,
+        *fit, "--choose", "--single", "--candidates", "agg,dica", "--set", "dica.width=0.3", "--steps", 3, "--seeds", 1,
         "--workers", 0, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

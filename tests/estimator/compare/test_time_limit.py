@@ -179,10 +179,13 @@ def test_what_is_tried_is_said_after_how_the_table_was_read(hospitals, tmp_path)
     assert places == sorted(places)
 
 
-def test_minutes_without_choose_are_refused(tmp_path):
-    done = command("fit", "table.csv", "--minutes", 3, "--out", "model", cwd=tmp_path)
+def test_minutes_for_one_algorithm_are_refused(hospitals, tmp_path):
+    x, y, domains = hospitals
+    x.assign(y=y, site=domains).to_csv(tmp_path / "table.csv", index=False)
+    words = ["--label", "y", "--domain", "site", "--algorithms", "agg", "--minutes", 3, "--out", "model"]
+    done = command("fit", "table.csv", *words, cwd=tmp_path)
     assert done.returncode == 2
-    assert "--minutes is how long --choose may take" in done.stderr
+    assert "--minutes is how long a comparison may take" in done.stderr
 
 
 def test_candidates_without_settings_are_not_asked_for():

@@ -239,14 +239,14 @@ class Comparison:
                 }
             )
         if self.constant:
-            known = [self.constant[d][self.criterion] for d in self.domains]
+            known = [v for d in self.domains if math.isfinite(v := self.constant[d][self.criterion])]
             rows.append(
                 {
                     "rank": None,
                     "candidate": self._constant_name,
                     "held_out": self._constant_scores[AVERAGE],
                     "worst": self._constant_scores[WORST],
-                    "stderr": stdev(known) / math.sqrt(len(known)),
+                    "stderr": stdev(known) / math.sqrt(len(known)) if len(known) > 1 else None,
                     "fit_seconds": 0.0,
                     "predict_seconds": 0.0,
                     "chosen": False,
