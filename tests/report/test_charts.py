@@ -10,8 +10,9 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from seqdg.base import UsageError
-from seqdg.report import draw_cloud, draw_lines, draw_points, draw_rows, make_row
+from seqdg.report import draw_cloud, draw_domains, draw_lines, draw_points, draw_rows, make_row
 from seqdg.report.page import Charts
+from seqdg.report.sheet import build_sheet
 
 pytest.importorskip("vl_convert", reason="Charts need vl-convert-python.")
 
@@ -244,3 +245,15 @@ def test_where_vl_convert_is_missing_a_sentence_names_the_extra(figure, monkeypa
     with pytest.raises(UsageError, match=r"pip install 'seqdg\[figures\]'"):
         render_figure(figure)
     assert "seqdg[figures]" in MISSING
+
+
+def test_panels_of_domains_say_what_is_held_out_share_a_scale_and_begin_with_the_best_on_average(run):
+    values = {"agg": {"V": [0.9, 0.92], "L": [0.5, 0.52]}, "mldg": {"V": [0.8, 0.8], "L": [0.7, 0.7]}}
+    sheet = build_sheet(run(values))
+    panels = draw_domains(sheet, make_styles(sheet.columns)).panels
+    assert [panel.heading for panel in panels] == ["Held out: V", "Held out: L", "Average"]
+    assert all([row["label"] for row in panel.rows] == ["mldg", "agg"] for panel in panels)
+    scales = {
+        str(layer["encoding"]["x"]["scale"]["domain"]) for panel in panels for layer in layers(spec(panel), "point")
+    }
+    assert scales == {"[50.0, 92.0]"}

@@ -151,12 +151,21 @@ def _configure(font: str, has_legend: bool) -> dict[str, Any]:
 
 
 def draw_rows(
-    rows: Sequence[Values], label: str, looks: Looks, heading: str = "", zero: bool = False, log: bool = False
+    rows: Sequence[Values],
+    label: str,
+    looks: Looks,
+    heading: str = "",
+    zero: bool = False,
+    log: bool = False,
+    limits: tuple[float, float] | None = None,
 ) -> Panel:
-    """Draw a name, a dot and its error bar in each row, as `make_row` makes them. zero: a rule at 0, always in view."""
+    """Draw a name, a dot and its error bar in each row, as `make_row` makes them.
+
+    zero: a rule at 0, always in view.   limits: the least and the largest value in view; None: those of the rows.
+    """
     values = _clean(rows)
     known, bars = (any(row[name] is not None for row in values) for name in ("value", "low"))
-    chart = _chart_rows(label, tuple(looks.items()), zero, log, known, bars)
+    chart = _chart_rows(label, tuple(looks.items()), zero, log, known, bars, limits)
     texts = [f"{r['label']} {r['note'] or 'no value' if r['value'] is None else _format(r['value'])}" for r in rows]
     return Panel(chart, values, heading, f"{heading + ': ' if heading else ''}{label}. {', '.join(texts)}.")
 
@@ -278,7 +287,9 @@ def _draw_rule(axis: str, value: float, word: str = "") -> list[alt.Chart]:
 
 
 @cache
-def _chart_rows(label: str, looks: Styles, zero: bool, log: bool, known: bool, bars: bool) -> alt.LayerChart:
+def _chart_rows(
+    label: str, looks: Styles, zero: bool, log: bool, known: bool, bars: bool, limits: tuple[float, float] | None
+) -> alt.LayerChart:
     axis = alt.Axis(grid=False, labelColor=TEXT, labelFontSize=12)
     base = _start().encode(
         y=alt.Y("label:N", sort=None, title=None, axis=axis), color=_encode_look(alt.Color, looks, legend=None),
@@ -287,7 +298,8 @@ def _chart_rows(label: str, looks: Styles, zero: bool, log: bool, known: bool, b
     words = base.encode(color=alt.ColorValue(MUTED), text="note:N")
     layers = [words.transform_filter("!isValid(datum.value)").mark_text(align="left", x=6)]
     if known:
-        scale = {"type": "log"} if log else {}
+        scale: dict[str, Any] = {"type": "log"} if log else {}
+        scale |= {"domain": list(limits)} if limits is not None else {}
         low, value = (_encode_number(alt.X, column, label, **scale) for column in ("low", "value"))
         there = base.transform_filter("isValid(datum.value)")
         bar = there.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2).encode(x=low, x2="high:Q")
@@ -431,21 +443,39 @@ def compile_for_page(panel: Panel) -> dict[str, Any]:
 
 
 def draw_domains(sheet: Sheet, looks: Looks) -> Figure:
-    """Draw a panel for each held-out domain and the average: a dot and its standard error for each algorithm."""
-    panels, looks = [], pick_styles(looks, sheet.columns)
+    """Draw a panel for each held-out domain and the average: a dot and its standard error for each algorithm, the best
+    on average first. Panels share their scale."""
+    names, looks = _sort_by_average(sheet), pick_styles(looks, sheet.columns)
+    drawn: dict[str, list[Values]] = {}
     for domain in [r for r in sheet.rows if r not in (WORST, TOGETHER)]:
-        rows = []
-        for name in sheet.columns:
+        drawn[domain] = []
+        for name in names:
             cell, text = sheet.cell(domain, name), sheet.value(domain, name)
             value, error = (cell.mean, cell.stderr) if cell else (None, None)
             missing = {"diverged": "diverged", "-": "no value" if cell else "not run"}.get(text, "")
-            rows.append(make_row(name, value, *_find_ends(value, error), missing))
-        panels.append(draw_rows(rows, sheet.find_unit(domain).title, looks, domain))
+            drawn[domain].append(make_row(name, value, *_find_ends(value, error), missing))
+    ends = [row[end] for rows in drawn.values() for row in rows for end in ("value", "low", "high")]
+    known = [end for end in ends if end is not None and math.isfinite(end)]
+    limits = (min(known), max(known)) if known and min(known) < max(known) else None
+    held_out = sheet.row_key == "held_out"
+    panels = []
+    for domain, rows in drawn.items():
+        heading = f"Held out: {domain}" if held_out and domain != AVERAGE else domain.capitalize()
+        panels.append(draw_rows(rows, sheet.find_unit(domain).title, looks, heading, limits=limits))
     several = any(c.stderr is not None for c in sheet.cells)
     bars = "Bars are one standard error." if several else "One trial each, so there are no error bars."
-    what = f"{sheet.unit.title} on the held-out domain." if sheet.row_key == "held_out" else "Averages over domains."
+    what = f"{sheet.unit.title} on the held-out domain." if held_out else "Averages over domains."
     title = f"By {sheet.row_title.replace('held out', 'held-out domain')}"
-    return Figure("domains", title, panels, f"{what} {bars} Every panel has its own scale.", looks)
+    order = "The best on average comes first; all panels have the same scale."
+    return Figure("domains", title, panels, f"{what} {bars} {order}", looks)
+
+
+def _sort_by_average(sheet: Sheet) -> list[str]:
+    """Return the algorithms, the best on average first and those without an average last."""
+    sign = -1 if sheet.unit.higher_is_better else 1
+    averages = {name: cell.mean if (cell := sheet.cell(AVERAGE, name)) else None for name in sheet.columns}
+    ranks = {n: math.inf if v is None or not math.isfinite(v) else sign * v for n, v in averages.items()}
+    return sorted(sheet.columns, key=ranks.__getitem__)
 
 
 def _find_ends(value: float | None, error: float | None) -> tuple[float | None, float | None]:
