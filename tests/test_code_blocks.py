@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -52,6 +53,11 @@ def list_commands(text: str) -> Iterator[list[str]]:
             yield words[1:end]
 
 
+def make_parser(command: Any) -> Any:
+    """The parser of a command; a command keeps its option for help, so it must have the names that it usually has."""
+    return command.make_parser(command.context_class(command, help_option_names=["-h", "--help"]))
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if "```" in p.read_text(encoding="utf-8")], ids=name_of)
 def test_every_block_runs_or_says_what_it_needs(page: Path) -> None:
     for block in list_blocks(page):
@@ -67,8 +73,7 @@ def test_every_block_runs_or_says_what_it_needs(page: Path) -> None:
 def test_every_command_and_option_exists(page: Path) -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     for words in (w for b in list_blocks(page) if b.language == "sh" for w in list_commands(b.text)):
-        command = commands[words[0]]
-        command.make_parser(command.context_class(command)).parse_args(complete_words(words[1:]))
+        make_parser(commands[words[0]]).parse_args(complete_words(words[1:]))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -77,7 +82,7 @@ def test_every_command_that_a_sentence_names_exists(page: Path) -> None:
     sentences = BLOCK.sub("", page.read_text(encoding="utf-8"))
     for text in re.findall(r"(?<!`)`(seqdg [a-z][^`]*)`(?!`)", sentences):
         words = shlex.split(text)[1:]
-        parser = commands[words[0]].make_parser(commands[words[0]].context_class(commands[words[0]]))
+        parser = make_parser(commands[words[0]])
         values = ["VALUE"] if words[-1].startswith("--") else []  # of an option that is only named
         parser.parse_args([*complete_words(words[1:]), *values])
 
