@@ -49,7 +49,7 @@ from seqdg.data import DataSpec, load_dataset, read_rows
 from seqdg.estimator.model import _hash, read_model
 from seqdg.estimator.recipe import Member, WeightedEnsemble
 from seqdg.nets.weights import read_weights
-from seqdg.results import Store, open_run, pack
+from seqdg.results import DONE, Store, open_run, pack
 from seqdg.results.record import make_seal
 from seqdg.results.runs import SEAL
 from seqdg.results.store import _list_texts, _read_record
@@ -587,11 +587,16 @@ def read_store(path: Path) -> object:
 
 
 def go_on(path: Path) -> object:
-    """Train the group of a checkpoint to its end."""
+    """Train the group of a checkpoint to its end; refuse the checkpoint where a warning says that it starts anew."""
     group, _ = make_checkpoint()
     path.rename(path.parent.parent / name_checkpoint(group.key))
-    records = train_group(group, make_session(Saving(Folder(path.parent.parent), 3600.0)), lambda step: None)
-    return [record.status for record in records]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        records = train_group(group, make_session(Saving(Folder(path.parent.parent), 3600.0)), lambda step: None)
+    assert all(record.status == DONE for record in records)
+    if refused := [str(one.message) for one in said if "start anew" in str(one.message)]:
+        raise UsageError(refused[0])
+    return records
 
 
 def plan_benchmark(path: Path) -> object:

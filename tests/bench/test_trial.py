@@ -36,7 +36,7 @@ def group(trials, capacity):
 
 def test_a_plan_is_every_algorithm_on_every_held_out_domain_with_every_seed(benchmark_file, dataset):
     trials = list_trials(benchmark_file, dataset)
-    assert len(trials) == 6 * 6 * 5
+    assert len(trials) == 8 * 6 * 5
     assert len({t.key for t in trials}) == len(trials)
 
 

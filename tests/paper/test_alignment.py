@@ -71,7 +71,7 @@ def test_curves_have_a_point_for_every_look_and_start_alike_for_all_algorithms(d
         assert len(agg[what]) == 5
         assert agg[what][0] == pytest.approx(smldg[what][0], rel=1e-4)
     assert agg["loss"][-1] < agg["loss"][0]
-    assert found["refused"]["ensemble"].startswith("ensemble deploys several nets")
+    assert found["refused"]["ensemble"].startswith("ensemble deploys several networks")
 
 
 def test_domains_drawn_alike_have_gradients_that_agree(dataset, study):

@@ -80,7 +80,7 @@ def test_a_domain_coded_feature_is_told_with_a_loss_near_0(dataset, study):
 def test_an_ensemble_has_no_one_layer_and_says_so(dataset, study):
     found = compute(study(dataset(), ["agg", "ensemble"]))
     assert list(found["second"]) == ["agg"]
-    assert found["refused"]["ensemble"].startswith("ensemble deploys several nets")
+    assert found["refused"]["ensemble"].startswith("ensemble deploys several networks")
 
 
 @pytest.fixture(scope="module")

@@ -162,7 +162,7 @@ def test_one_trial_only_has_no_error_bars_and_says_so(run):
     assert "one trial each, so there are no error bars" in text
     assert "±" not in text
     dots = made.sections[0].figures[0].panels[0].rows
-    assert [(row["value"], row["low"]) for row in dots] == [(50.0, None), (60.0, None)]
+    assert [(row["value"], row["low"]) for row in dots] == [(60.0, None), (50.0, None)]
     assert "not distinguishable from agg: one pair is too few to tell" in text
 
 

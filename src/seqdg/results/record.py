@@ -194,7 +194,8 @@ def _check_description(description: Mapping[str, Any]) -> None:
     texts = [description.get("algorithm"), *description["held_out"]]  # none: the final training of a comparison
     parts = [description.get(name, {}) for name in (*_DESCRIBED_AS_JSON, "soup")]
     is_known = all(isinstance(text, str) for text in texts) and all(isinstance(part, dict) for part in parts)
-    if not is_known or not isinstance(description.get("seed"), int):
+    numbers = (description.get("seed"), description.get("version", VERSION))
+    if not is_known or not all(isinstance(number, int) for number in numbers):
         raise ValueError("its description is that of no trial")
 
 
