@@ -77,11 +77,17 @@ class _Worker:
         self.start()
 
     def start(self) -> None:
+        from seqdg.base import hold_interrupts
+
         self.pipe, other = _SPAWN.Pipe()
         self.process = _SPAWN.Process(target=serve, args=(Sender(other), self.session), daemon=True)
         try:
-            with _block_interrupts():
+            # The mask is for the worker. Python's handler may run here all the same, where another thread gets the
+            # signal, and would leave a worker that reads half of what it should do, and prints a traceback.
+            with hold_interrupts() as came, _block_interrupts():
                 self.process.start()
+            if came:
+                raise KeyboardInterrupt
         except BaseException:  # Ctrl-C, perhaps, which comes when the process is there
             self.end()
             raise
