@@ -21,4 +21,4 @@ def test_five_hundred_changed_files_are_read_or_refused(tmp_path: Path, monkeypa
         outcomes[list(FORMATS)[number % len(FORMATS)], outcome.kind] += 1
     refused, read = ([name for name in FORMATS if outcomes[name, kind]] for kind in ("refused", "read"))
     assert refused == list(FORMATS)
-    assert len(read) >= len(FORMATS) - 5  # a change of what has digests throughout is hardly ever harmless
+    assert len(read) >= len(FORMATS) - 5  # of 16 changes each, none may be harmless
