@@ -162,5 +162,5 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path,
 
 def test_the_examples_for_contributors_register_what_they_name() -> None:
     blocks = [block.text for block in list_blocks(ROOT / EXAMPLES) if block.language == "python"]
-    # Run by tests/cli/test_check_algorithm.py, tests/bench/test_learner.py, test_own_net.py and training/test_needs.py.
-    assert len(blocks) == 6
+    # Run by tests/cli/test_check_algorithm.py, tests/bench/test_learner.py and test_own_net.py.
+    assert len(blocks) == 4

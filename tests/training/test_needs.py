@@ -1,4 +1,4 @@
-"""What methods need beside minibatches, with the examples of CONTRIBUTING.md: rows of the target, views, groups, own
+"""What methods need beside minibatches, with the examples of needs.py: rows of the target, views, groups, own
 optimizers, own augmentations and balanced classes."""
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ from seqdg.nets import Net, Normalization
 from seqdg.training import Groups, Inputs, Job, Protocol, Stack, split_rows
 from seqdg.training.splits import repeat_by_class
 
-PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
+EXAMPLES = Path(__file__).with_name("needs.py")
 PROTOCOL = Protocol(steps=4, batch=5, lr=0.1)
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    (code,) = (block for block in blocks if '@register("near-target")' in block)
     path = tmp_path_factory.mktemp("needs") / "needs.py"
-    path.write_text(code)
+    path.write_text(EXAMPLES.read_text(encoding="utf-8"))
+    seqdg.list_algorithms()  # all of the package
     known = dict(registry._factories)
     yield path
     registry._factories.clear()  # lists of names are those of the package again
@@ -72,7 +71,7 @@ def watch(stack):
 
 
 @pytest.mark.parametrize("name", ["near-target", "two-views", "rare-groups", "adam-head"])
-def test_the_examples_of_the_page_keep_the_contract(file, name):
+def test_the_examples_keep_the_contract(file, name):
     done = command("check", f"{file}:{name}")
     assert done.returncode == 0, done.stderr
 
