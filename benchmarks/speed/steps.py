@@ -2,6 +2,7 @@
 
     python benchmarks/speed/steps.py --net resnet18 --precision tf32          (a GPU)
     python benchmarks/speed/steps.py --net mlp --hidden 1024,128 --inputs 4096 --trials 20
+    python benchmarks/speed/steps.py --net timm:vit_small_patch16_224 --precision bf16 --plain --compile
 
 Images are random pixels: what they show does not change the time. The time is that of whole steps as `seqdg bench`
 takes them: drawing the path and the minibatches, gathering them, augmentation, gradient and update.
@@ -15,11 +16,12 @@ from itertools import product
 from statistics import median
 
 import torch
+from torch import nn
 
 from seqdg.bench import Group, RowsInMemory, Task, Trial, build_stack
 from seqdg.core import build, format_settings, parse_settings
 from seqdg.data import Dataset
-from seqdg.nets import NetSpec
+from seqdg.nets import NetSpec, build_net
 from seqdg.training import Protocol
 
 
@@ -43,6 +45,9 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--eager", action="store_true", help="no CUDA graph")
     parser.add_argument("--compile", action="store_true", help="the step is compiled by torch's compiler")
+    parser.add_argument(
+        "--plain", action="store_true", help="first AGG as a loop of plain torch, as it is and compiled, in a CUDA graph"
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser.parse_args()
 
@@ -78,8 +83,47 @@ def make_task(options: argparse.Namespace) -> Task:
     return Task("random", RowsInMemory(make_data(options)), NetSpec(options.net), options.policy, Protocol())
 
 
-def measure_milliseconds(name: str, options: argparse.Namespace, task: Task) -> tuple[float, float]:
-    """Per step, and the peak of memory in MiB beyond the data."""
+def measure_plain(options: argparse.Namespace, compiled: bool) -> tuple[float, float]:
+    """Milliseconds of a step of SGD with momentum on a fixed batch, recorded as a CUDA graph; seconds until it is."""
+    device, spec = torch.device(options.device), NetSpec(options.net)
+    began = time.perf_counter()
+    shape = (3, options.size, options.size)
+    module = build_net(spec, shape, 7, torch.Generator().manual_seed(0)).module.to(device)
+    module.train(mode=options.policy != "frozen")
+    x = torch.randn(options.domains * options.batch, *shape, device=device)
+    y = torch.randint(0, 7, (len(x),), device=device)
+    optimizer = torch.optim.SGD(module.parameters(), 1e-4, momentum=0.9, weight_decay=5e-5, foreach=True)
+    predict = torch.compile(module) if compiled else module
+
+    def step() -> None:
+        with torch.autocast(device.type, torch.bfloat16, enabled=options.precision == "bf16"):
+            out = predict(x)
+        nn.functional.cross_entropy(out.float(), y).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    torch.cuda.synchronize()
+    first, times = time.perf_counter() - began, []
+    for _ in range(options.repeats):
+        began = time.perf_counter()
+        for _ in range(options.steps):
+            graph.replay()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - began) / options.steps * 1e3)
+    return median(times), first
+
+
+def measure_milliseconds(name: str, options: argparse.Namespace, task: Task) -> tuple[float, float, float]:
+    """Per step, the peak of memory in MiB beyond the data, and the seconds of the first eight steps."""
     device = torch.device(options.device)
     stack = build_stack(Group(make_trials(name, options)), task, device)
     stack.captures &= not options.eager
@@ -92,7 +136,9 @@ def measure_milliseconds(name: str, options: argparse.Namespace, task: Task) -> 
         torch.cuda.synchronize()
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
+    began = time.perf_counter()
     state = stack.advance(stack.start(), 8)
+    first = time.perf_counter() - began
     times = []
     for _ in range(options.repeats):
         began = time.perf_counter()
@@ -101,7 +147,7 @@ def measure_milliseconds(name: str, options: argparse.Namespace, task: Task) -> 
             torch.cuda.synchronize()
         times.append((time.perf_counter() - began) / options.steps * 1e3)
     memory = (torch.cuda.max_memory_allocated() - before) / 2**20 if cuda else float("nan")
-    return median(times), memory
+    return median(times), memory, first
 
 
 def main() -> None:
@@ -120,12 +166,16 @@ def print_table(options: argparse.Namespace, task: Task) -> None:
     how += ", a fixed batch" if options.fixed else ""
     what = f"{options.net}, {shape}, BatchNorm {options.policy}, {options.precision}, {how}"
     print(f"{what}; {where}, torch {torch.__version__}", flush=True)
+    for compiled in (False, True) if options.plain else ():
+        time_of, first = measure_plain(options, compiled)
+        how = "plain torch, compiled" if compiled else "plain torch"
+        print(f"  {how:24} {time_of:8.2f} ms  first steps {first:.1f} s", flush=True)
     base = None
     for name in options.algorithms.split(","):
-        time_of, memory = measure_milliseconds(name, options, task)
+        time_of, memory, first = measure_milliseconds(name, options, task)
         base = base or (time_of, memory)
         print(f"  {name:24} {time_of:8.2f} ms  {time_of / base[0]:5.2f} x  {memory:8.0f} MiB  "
-              f"{memory / base[1]:5.2f} x", flush=True)  # fmt: skip
+              f"{memory / base[1]:5.2f} x  first steps {first:.1f} s", flush=True)  # fmt: skip
         if options.device.startswith("cuda"):
             torch.cuda.empty_cache()
 

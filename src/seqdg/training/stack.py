@@ -134,7 +134,7 @@ class Stack:
         self.bounds = end_stages(self.algorithm, self.protocol.steps)
         self.is_pure = net.stackable and self.algorithm.stackable  # no Python between its operations decides anything
         self.captures = capture and inputs.device.type == "cuda" and inputs.is_resident and self.is_pure
-        self.compiles = compiles and not self.alone and self.is_pure  # one large net has kernels of its own
+        self.compiles = compiles and self.is_pure
         self._writer = StepWriter(
             net,
             self.algorithm,

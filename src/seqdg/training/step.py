@@ -296,7 +296,7 @@ def _compile(function: Callable[..., tuple[Tensor]], flat: list[Any], backend: s
 
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what a compiler warns of is not the user's to change
-        graph = _trace(of_tensors, tensors)
+        graph = _spell_out_factors(_trace(of_tensors, tensors))
         inductor = backend == "inductor"
         compiled = private.compile_graph(graph, tensors, _choose_options()) if inductor else graph
     return lambda *values: compiled(*(value for value in values if isinstance(value, Tensor)))
@@ -308,6 +308,20 @@ def _trace(function: Callable[..., Any], tensors: list[Any]) -> torch.fx.GraphMo
         return private.trace_operations(function, tensors)
     except RuntimeError:  # forward-mode derivatives inside others do not know the device of tensors without numbers
         return make_fx(function, tracing_mode="real")(*(t.clone() for t in tensors))
+
+
+def _spell_out_factors(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Write `a + alpha * b`, which is one operation of torch, as two: the compiler makes `addmm` of a product of matrices
+    and such a sum, and forgets alpha. The weight decay of a network that trains alone was 1 (pytorch issue 167313)."""
+    sums = (torch.ops.aten.add.Tensor, torch.ops.aten.sub.Tensor)
+    for node in graph.graph.nodes:
+        if node.op == "call_function" and node.target in sums and node.kwargs.get("alpha", 1) != 1:
+            first, second = node.args
+            with graph.graph.inserting_before(node):
+                scaled = graph.graph.call_function(torch.ops.aten.mul.Tensor, (second, node.kwargs["alpha"]))
+            node.args, node.kwargs = (first, scaled), {}
+    graph.recompile()
+    return graph
 
 
 def _choose_options() -> dict[str, Any]:
