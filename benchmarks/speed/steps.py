@@ -46,7 +46,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--eager", action="store_true", help="no CUDA graph")
     parser.add_argument("--compile", action="store_true", help="the step is compiled by torch's compiler")
     parser.add_argument(
-        "--plain", action="store_true", help="first AGG as a loop of plain torch, as it is and compiled, in a CUDA graph"
+        "--plain",
+        action="store_true",
+        help="first AGG as a loop of plain torch, as it is and compiled, in a CUDA graph",
     )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser.parse_args()

@@ -114,6 +114,33 @@ def test_a_checkpoint_of_other_trials_is_named_and_not_used(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "change",
     [
+        {"step": 19}, {"step": 20.0}, {"stage": 2}, {"stage": 10**9}, {"seconds": "none"}, {"slots": []},
+        {"slots": ["other"]}, {"evaluations": [[]]}, {"weights": (3, 3)}, {"weights": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_sealed_checkpoint_of_no_moment_of_the_training_is_named_and_not_used(
+    change: dict[str, object], tmp_path: Path
+) -> None:
+    group, saving = the_group(), Saving(Folder(tmp_path), 3600.0)
+    with pytest.raises(KeyboardInterrupt):
+        train(group, partial(interrupt, 20), saving)
+    name = trainer.name_checkpoint(group.key)
+    data = Folder(tmp_path).read(name) or b""
+    header, tensors = trainer.decode_checkpoint(data, torch.device("cpu"))
+    if "weights" in change:
+        first, shape = min(key for key in tensors if key.startswith("params/")), change.pop("weights")
+        value = tensors.pop(first)
+        tensors |= {} if shape is None else {first: torch.zeros(shape, dtype=value.dtype)}
+    Folder(tmp_path).write(name, trainer.encode_checkpoint({**header, **change}, tensors))
+    with pytest.warns(UserWarning, match=rf"The trials of {name} start anew"):
+        again = train(group, saving=saving)
+    assert [told(r) for r in again] == [told(r) for r in train(group)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
         {"slots": 3}, {"evaluations": [[{"step": 1, "x": 2}]]}, {"tensors": None},
         {"tensors": {"params/none": [1]}}, {"trials": None}, {"made_by": []}, {"tensors": {"losses": [-1, -5]}},
     ],

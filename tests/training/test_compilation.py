@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from functools import partial
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 
 from digits import build_stack, make_plan
 from seqdg.bench import Request
-from seqdg.training.step import compile_at_first_call
+from seqdg.training.step import _spell_out_factors, _trace, compile_at_first_call
 
 MORE = ["s-undo-bias", "fo-s-mldg", "ffo-s-mldg", "crossgrad", "dann", "group-dro"]
 NAMES = ["agg", "fo-s-mldg+ema", "rdm", *(pytest.param(name, marks=pytest.mark.soak) for name in MORE)]
@@ -72,6 +73,33 @@ def test_a_step_that_is_compiled_into_another_is_taken_as_it_is_written(monkeypa
     assert "compiled, it changes 'head.bias' in another way" in caplog.text
     assert not stack.compiles
     assert all(torch.equal(refused.params[key], value) for key, value in eager.params.items())
+
+
+def test_the_compiler_is_given_no_sum_with_a_factor():
+    """It forgets the factor where one of the two is a product of matrices."""
+
+    def decay(weight, a, b):
+        return (torch.add(a @ b, weight, alpha=0.01) + torch.sub(weight, a @ b, alpha=0.5),)
+
+    flat = [torch.randn(8, 8), torch.randn(8, 4), torch.randn(4, 8)]
+    graph = _spell_out_factors(_trace(decay, flat))
+    assert not [node for node in graph.graph.nodes if "alpha" in node.kwargs]
+    torch.testing.assert_close(graph(*flat), decay(*flat))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch compiles with g++")
+def test_a_step_of_a_network_that_trains_alone_is_compiled_as_it_is_written():
+    """With weight decay, which torch's compiler forgets to scale: of a linear layer it would be 1."""
+    plan = make_plan(
+        Request(algorithms=["fo-s-mldg"], held_out=["30"], trials=1, settings=["fo-s-mldg.weight_decay=0.1"])
+    )
+    stacks = [build_stack(plan.trials, "cpu") for _ in range(2)]
+    stacks[1].compiles = True
+    eager, compiled = (stack.advance(stack.start(), 3) for stack in stacks)
+    assert stacks[1].compiles, "it was not refused"
+    for key, value in eager.params.items():
+        torch.testing.assert_close(compiled.params[key], value, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.gpu

@@ -172,14 +172,17 @@ class Record:
             **read(row["more"]),
         }
         _check_description(description)
+        versions, notes = read(row["versions"]), read(row["notes"])
+        if not isinstance(versions, dict) or not all(isinstance(text, str) for text in (*versions.values(), *notes)):
+            raise ValueError("its versions or its notes are no texts")
         return cls(
             **{name: row[name] for name in _AS_IT_IS},
             description=description,
             history=history,
             losses=row["losses"],
-            versions=read(row["versions"]),
+            versions=versions,
             error=row.get("error", ""),
-            notes=read(row["notes"]),
+            notes=notes,
         )
 
     def make_digest(self, shape: str, numbers: bytes) -> str:

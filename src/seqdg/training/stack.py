@@ -169,7 +169,7 @@ class Stack:
         with self._use_device():
             while state.step < stop:
                 while state.stage < 0 or state.step == self.bounds[state.stage]:
-                    self._enter(state)
+                    self.enter(state)
                 first, last = state.step, min(stop, self.bounds[state.stage], state.step + DRAWN_AHEAD)
                 self._train(state, first, last)
                 on_progress(last - first)
@@ -390,7 +390,7 @@ class Stack:
 
         return attempt
 
-    def _enter(self, state: State) -> None:
+    def enter(self, state: State) -> None:
         """Begin the next stage, with a new optimizer."""
         state.stage += 1
         stage = state.stage

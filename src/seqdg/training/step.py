@@ -311,8 +311,11 @@ def _trace(function: Callable[..., Any], tensors: list[Any]) -> torch.fx.GraphMo
 
 
 def _spell_out_factors(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Write `a + alpha * b`, which is one operation of torch, as two: the compiler makes `addmm` of a product of matrices
-    and such a sum, and forgets alpha. The weight decay of a network that trains alone was 1 (pytorch issue 167313)."""
+    """Write `a + alpha * b`, which is one operation of torch, as two.
+
+    Where one of the two is a product of matrices, the compiler makes `addmm` of the sum and forgets alpha (pytorch issue
+    167313): the weight decay of a network that trains alone was 1.
+    """
     sums = (torch.ops.aten.add.Tensor, torch.ops.aten.sub.Tensor)
     for node in graph.graph.nodes:
         if node.op == "call_function" and node.target in sums and node.kwargs.get("alpha", 1) != 1:

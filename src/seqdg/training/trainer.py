@@ -230,12 +230,29 @@ class _Run:
             if header["trials"] != keys:
                 raise ValueError("the checkpoint is of other trials")
             snapshot = decode_snapshot(data, self.device)
-            if len(snapshot.evaluations) != len(keys) or snapshot.state.step not in range(self.steps[-1] + 1):
+            if len(snapshot.evaluations) != len(keys) or not self._could_have_left(snapshot):
                 raise ValueError("not a checkpoint of this training")
             return snapshot
         except ValueError as error:
             warnings.warn(f"The trials of {name} start anew: {error}.", stacklevel=2)
             return None
+
+    def _could_have_left(self, snapshot: Snapshot) -> bool:
+        """Say whether a snapshot is of a moment of this training: its seal does not say who wrote it."""
+        state, bounds, done = snapshot.state, (0, *self.stack.bounds), len(snapshot.evaluations[0])
+        if not (-1 <= state.stage < len(bounds) - 1 and bounds[max(state.stage, 0)] <= state.step <= self.steps[-1]):
+            return False
+        last = bounds[state.stage + 1]  # before the first stage, no step
+        at_evaluations = [[e.step for e in one] == list(self.steps[:done]) for one in snapshot.evaluations]
+        expected = self.stack.start()
+        while expected.stage < state.stage:
+            self.stack.enter(expected)
+        return (
+            state.step <= last
+            and sum(map(len, state.losses)) == state.step
+            and all(at_evaluations)
+            and _describe(state) == _describe(expected)
+        )
 
     def _write_checkpoint(self) -> None:
         if not self.saving.checkpoint or self.saving.files is None:
@@ -330,6 +347,12 @@ class Snapshot:
     seconds: float = 0.0  # of work so far
 
 
+def _describe(state: State) -> dict[str, dict[str, Any]]:
+    """Describe the tensors of a state: every name with its shape and type."""
+    parts = {"params": state.params, "memory": state.memory, **state.slots}
+    return {part: {name: (t.shape, t.dtype) for name, t in tensors.items()} for part, tensors in parts.items()}
+
+
 def name_checkpoint(group: str) -> str:
     """Return the file name of the checkpoint of the group with this key."""
     return f"{FOLDER}/{group}.safetensors"
@@ -364,7 +387,9 @@ def decode_snapshot(data: bytes, device: torch.device) -> Snapshot:
         slots = {slot: tree.under_prefix(tensors, f"slots/{slot}/") for slot in header["slots"]}
         state = State(header["step"], header["stage"], params, slots, losses, memory)
         evaluations = [[Evaluation(**e) for e in one] for one in header["evaluations"]]
-        return Snapshot(state, evaluations, header["seconds"])
+        if any(type(number) is not int for number in (state.step, state.stage)):
+            raise TypeError("its step and stage are whole numbers")
+        return Snapshot(state, evaluations, float(header["seconds"]))
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a checkpoint: {error}") from None
 
