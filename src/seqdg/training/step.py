@@ -313,8 +313,8 @@ def _trace(function: Callable[..., Any], tensors: list[Any]) -> torch.fx.GraphMo
 def _spell_out_factors(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Write `a + alpha * b`, which is one operation of torch, as two.
 
-    Where one of the two is a product of matrices, the compiler makes `addmm` of the sum and forgets alpha (pytorch issue
-    167313): the weight decay of a network that trains alone was 1.
+    Where one of the two is a product of matrices, the compiler makes `addmm` of the sum and forgets alpha (pytorch
+    issue 167313): the weight decay of a network that trains alone was 1.
     """
     sums = (torch.ops.aten.add.Tensor, torch.ops.aten.sub.Tensor)
     for node in graph.graph.nodes:
