@@ -57,7 +57,7 @@ def test_shares_and_their_picture_are_those_of_the_records(shares, tmp_path):
     assert file.read_bytes() == (ROOT / "docs" / "pictures" / "shares.svg").read_bytes()
 
 
-@pytest.mark.parametrize(("part", "count"), [("momentum", 14), ("adam", 14), ("classic", 5)])
+@pytest.mark.parametrize(("part", "count"), [("momentum", 14), ("classic", 5)])
 def test_accuracies_on_the_page_are_those_of_the_records(shares, part, count):
     rows = dict(
         re.findall(r"^\| `(\S+)` \| (.*) \|$", PAGE.split("## Accuracies")[1].split(START[part])[1], re.MULTILINE)[
@@ -75,4 +75,4 @@ def test_accuracies_on_the_page_are_those_of_the_records(shares, part, count):
         assert text.split(" | ") == [f"{fmean(v):.1f} ± {stdev(v) / len(v) ** 0.5:.1f}" for v in columns], name
 
 
-START = {"momentum": "Momentum", "adam": "Adam:", "classic": "scikit-learn's models"}
+START = {"momentum": "Momentum", "classic": "scikit-learn's models"}
