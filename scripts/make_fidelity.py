@@ -18,7 +18,7 @@ from seqdg import Sequential
 from seqdg.bench import ArrayLearner, Benchmark, find_learner, load_benchmark
 from seqdg.core import flatten_settings
 from seqdg.report.published import find_column, load_settings, load_tables
-from seqdg.results import VERSION, find_versions, open_run
+from seqdg.results import VERSION, Record, find_versions, open_run
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -93,10 +93,16 @@ def load_items() -> dict[str, list[dict[str, Any]]]:
 
 
 @lru_cache
+def read_published() -> dict[str, list[Record]]:
+    """The records of every published run, by its directory."""
+    folders = [path.parent for path in sorted(RESULTS.rglob("trials.parquet"))]
+    return {folder.relative_to(RESULTS).as_posix(): open_run(folder).records("accuracy") for folder in folders}
+
+
 def describe_published() -> str:
     """Say how many trials are published, and by which version of seqdg they were made."""
-    runs = [open_run(path.parent).records() for path in sorted(RESULTS.rglob("trials.parquet"))]
-    count, versions = sum(map(len, runs)), find_versions(record for records in runs for record in records)
+    runs = read_published()
+    count, versions = sum(map(len, runs.values())), find_versions(r for records in runs.values() for r in records)
     whose = "today's" if versions == [VERSION] else "not all of today's"
     listed = " and ".join(map(str, versions))
     return f"{count:,} trials in {len(runs)} runs, with tables. Their descriptions are of version {listed}, {whose}."

@@ -13,7 +13,7 @@ import seqdg
 from seqdg import Net
 from seqdg import bench as seqdg_bench
 from seqdg.report.published import load_minutes, load_tables
-from seqdg.results import VERSION, find_versions, open_run
+from seqdg.results import VERSION, find_versions
 
 
 @pytest.fixture(scope="module")
@@ -104,10 +104,10 @@ def test_the_published_records_are_counted_by_version(items, published):
 
 
 @pytest.fixture(scope="module")
-def published(published_runs):
+def published(fidelity, published_runs):
     """The records of every published run, by its directory."""
-    paths = sorted(published_runs.rglob("trials.parquet"))
-    return {path.parent.relative_to(published_runs).as_posix(): open_run(path.parent).records() for path in paths}
+    assert published_runs == fidelity.RESULTS
+    return fidelity.read_published()
 
 
 def test_ratios_of_the_papers_costs_are_those_of_its_table(items):

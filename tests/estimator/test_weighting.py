@@ -10,15 +10,14 @@ from scipy.optimize import minimize_scalar
 
 from seqdg.base import UsageError
 from seqdg.estimator.weighting import (
-    FLOOR,
     ROUNDS,
     Fold,
-    calibrate,
     combine,
     find_weights,
     fit_temperatures,
     select_greedily,
 )
+from seqdg.training import FLOOR, calibrate
 
 CLASSES = 3
 

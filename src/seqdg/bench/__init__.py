@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from seqdg.bench.executors import ExecutorChoice, choose_executor, is_short
     from seqdg.bench.executors.workers import Workers
-    from seqdg.bench.learners.array_learner import ArrayLearner, Packed, Predict, as_outputs
+    from seqdg.bench.learners.array_learner import ArrayLearner, Packed, Predict
     from seqdg.bench.learners.contract import Candidate, Draft, Learner, OnStep, register_learner
     from seqdg.bench.learners.estimators import (
         BYTES,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
+from itertools import starmap
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -40,6 +41,7 @@ from seqdg.estimator.recipe import (
     draw_seed,
     make_recipe,
     read_parameters,
+    read_settings,
 )
 from seqdg.estimator.shifts import check_label_shift, correct_label_shift
 from seqdg.estimator.user_data import (
@@ -207,11 +209,10 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
     def _restore(cls: type[Kind], model: Model, net: nn.Module | None, device: str) -> Kind:
         """Return the estimator that a model comes from."""
         parameters = {**read_parameters(model.facts["parameters"]), "net": net, "device": device}
-        fitted = model.predict if isinstance(model, ArrayModel) else None
         if isinstance(model, EnsembleModel):
-            parameters["algorithm"] = WeightedEnsemble(tuple(member for _, member in model.members))
-        elif isinstance(fitted, FittedEstimator) and model.name not in list_learners():  # it was the user's own object
-            parameters |= {"algorithm": clone(fitted.estimator), "settings": None}
+            parameters["algorithm"] = WeightedEnsemble(tuple(starmap(_recall_member, model.members)))
+        elif (own := _find_own(model)) is not None:
+            parameters |= {"algorithm": own, "settings": None}
         estimator = cls(**{name: parameters[name] for name in cls._get_param_names() if name in parameters})
         estimator._set_model(model)
         return estimator
@@ -566,6 +567,22 @@ def load_estimator(path: Path, device: str = "auto") -> DomainClassifier | Domai
     """Read a saved model as the estimator that it was: a classifier or a regressor."""
     model = read_model(path, device=choose_device(device))
     return (DomainRegressor if model.is_regression else DomainClassifier)._restore(model, None, device)
+
+
+def _find_own(model: Model) -> Any:
+    """Return a copy of the user's own object that a model was fitted by; None of a model that has a name."""
+    fitted = model.predict if isinstance(model, ArrayModel) else None
+    if not isinstance(fitted, FittedEstimator) or model.name in list_learners():
+        return None
+    return clone(fitted.estimator)
+
+
+def _recall_member(model: Model, member: Member) -> Member:
+    """Add to how a fitted member counts how it was trained."""
+    if (own := _find_own(model)) is not None:
+        return replace(member, algorithm=own)
+    about = model.facts["parameters"]
+    return replace(member, settings=read_settings(about), lr=about["lr"], stop=about["stop"])
 
 
 def _check_for_values(frame: Frame) -> None:

@@ -29,7 +29,6 @@ from jinja2 import Environment
 from numpy.typing import NDArray
 from safetensors.torch import save
 from scipy.special import softmax
-from sklearn.base import clone
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -40,7 +39,6 @@ from seqdg.bench import (
     FittedEstimator,
     Packed,
     Predict,
-    as_outputs,
     find_learner,
     list_learners,
     pack_estimator,
@@ -51,10 +49,9 @@ from seqdg.core import build as build_algorithm
 from seqdg.data import Features, FeatureSource, Frame, FrozenBackbone, describe_difference
 from seqdg.estimator.model_inputs import TOGETHER, Input, RawTableInput, TableInput, rebuild_input
 from seqdg.estimator.recipe import Member, read_settings
-from seqdg.estimator.weighting import calibrate
 from seqdg.nets import Net, NetSpec, build_net, is_own_net, weights
 from seqdg.results import CRITERIA, find_unit
-from seqdg.training import NumberLoss, count_filled, fill_cyclically, pool_outputs, shuffle_order
+from seqdg.training import NumberLoss, as_outputs, calibrate, count_filled, fill_cyclically, pool_outputs, shuffle_order
 
 ROWS = 4096  # that a learner of no net predicts at once
 FORMAT, SCHEMA = "seqdg-model", 4
@@ -207,7 +204,7 @@ class NetModel(Model):
 class EnsembleModel(Model):
     """Models of several kinds; the mean of their calibrated probabilities, or of their numbers."""
 
-    members: tuple[tuple[Model, Member], ...]
+    members: tuple[tuple[Model, Member], ...]  # of one that was read, the second says how the first counts, and no more
 
     @property
     def together(self) -> int:
@@ -435,7 +432,7 @@ def _read_ensemble(path: Path, text: Mapping[str, Any], net: nn.Module | None, d
             raise UsageError(f"{path} has no {about['directory']}: it is not all of the model. Copy it again.")
         _check_hash(inside / TEXT, about["sha256"], read_description(inside)["sha256"])
         model = read_model(inside, net, device)
-        members.append((model, make_member(model, about["weight"], about["temperature"])))
+        members.append((model, Member(model.name, about["weight"], about["temperature"])))
     first = members[0][0]
     return EnsembleModel(
         members=tuple(members),
@@ -445,15 +442,6 @@ def _read_ensemble(path: Path, text: Mapping[str, Any], net: nn.Module | None, d
         facts=text["facts"],
         device=device,
     )
-
-
-def make_member(model: Model, weight: float, temperature: float) -> Member:
-    """Return how a fitted model was trained, as a member of an ensemble."""
-    about = model.facts["parameters"]
-    fitted = model.predict if isinstance(model, ArrayModel) else None
-    if isinstance(fitted, FittedEstimator) and model.name not in list_learners():  # it was the user's own object
-        return Member(clone(fitted.estimator), weight, temperature)
-    return Member(model.name, weight, temperature, read_settings(about), about["lr"], about["stop"])
 
 
 def _rebuild(

@@ -34,8 +34,7 @@ from seqdg.bench import FittedEstimator
 from seqdg.data import Frame, Scaling, find_missing_numbers, make_frame
 from seqdg.estimator.model import ArrayModel, EnsembleModel, Model, NetModel
 from seqdg.estimator.model_inputs import ImageInput, TableInput
-from seqdg.estimator.weighting import FLOOR
-from seqdg.training import pool_outputs
+from seqdg.training import FLOOR, pool_outputs
 
 TOLERANCE = 1e-5
 MOST_NAMES = 8  # of columns that are printed; the metadata have all

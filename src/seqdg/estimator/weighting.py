@@ -25,12 +25,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from seqdg.base import UsageError
-from seqdg.training import fit_temperature
+from seqdg.training import calibrate, fit_temperature, floor_log
 
-FLOOR = 0.01  # of all probability: what a calibrated prediction at least spreads over the classes
 ROUNDS = 50  # of greedy selection
 SHRINKAGE = 0.5  # of the weight is uniform
 SKILL = 0.5  # of the best one's, below which a member is far behind
@@ -91,13 +89,6 @@ def find_weights(names: Sequence[str], folds: Sequence[Fold]) -> Weights:
     return Weights(tuple(names), tuple(final.tolist()), tuple(greedy.tolist()), tuple(takes_part.tolist()))
 
 
-def calibrate(probabilities: Floats, temperature: Floats | float) -> Floats:
-    """Return calibrated probabilities. temperature: one, or one for each entry of the first axis."""
-    p = np.asarray(probabilities, np.float64)
-    temperature = np.asarray(temperature).reshape(-1, *[1] * (p.ndim - 1)) if np.ndim(temperature) else temperature
-    return np.asarray(softmax(_log(p) / temperature, axis=-1))
-
-
 def combine(outputs: Floats, weights: Sequence[float], temperatures: Sequence[float]) -> Floats:
     """Return the mean of members' calibrated probabilities (row, class), or of their numbers (row,).
 
@@ -130,7 +121,7 @@ def fit_temperatures(folds: Sequence[Fold]) -> Floats:
     step = -(-sum(len(fold.y) for fold in folds) // MOST_ROWS)
     parts = [Fold(f.y[::step], f.outputs[:, ::step], None if f.weight is None else f.weight[::step]) for f in folds]
     parts = [part for part in parts if part.weight is None or part.weight.sum() > 0] or list(folds)
-    logs = torch.from_numpy(_log(np.concatenate([part.outputs for part in parts], axis=1)))
+    logs = torch.from_numpy(floor_log(np.concatenate([part.outputs for part in parts], axis=1)))
     y = torch.from_numpy(np.concatenate([part.y for part in parts])).expand(len(logs), -1)
     weight = torch.from_numpy(np.concatenate([part.share for part in parts])).expand(len(logs), -1)
     return np.asarray(fit_temperature(logs, y, torch.ones_like(y, dtype=torch.bool), weight).numpy())
@@ -168,10 +159,6 @@ def _list_taking_part(folds: Sequence[Fold], told: Sequence[Floats]) -> NDArray[
             constants += float(-np.log(((1 - UNKNOWN) * shares + UNKNOWN / classes)[fold.y]) @ fold.share)
     skill = 1 - losses / constants if constants > 0 else np.zeros(len(losses))
     return np.asarray(skill >= SKILL * skill.max()) if skill.max() > 0 else np.ones(len(skill), dtype=bool)
-
-
-def _log(p: Floats) -> Floats:
-    return np.asarray(np.log(np.maximum(p, FLOOR / p.shape[-1])))
 
 
 def _check_folds(names: Sequence[str], folds: Sequence[Fold]) -> None:

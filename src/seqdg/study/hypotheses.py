@@ -85,16 +85,9 @@ class Scores:
 class PartScores:
     """The scores of a part's algorithms, with `+cosine` after those under that schedule."""
 
-    def __init__(self, study: Study, part: Part, out: Path | None, select: str = USUAL) -> None:
-        self.part, self.records = part, dict[str, list[Record]]()
-        for folder in part.folders:
-            if folder == SEARCH:
-                continue
-            for record in collect_records(find_runs(study, part, folder, out), CRITERION).values():
-                if record.seed < part.trials:
-                    name = record.algorithm + (f"+{COSINE}" if folder == COSINE else "")
-                    self.records.setdefault(name, []).append(record)
-        self.scores = {name: _score(records, select) for name, records in self.records.items()}
+    def __init__(self, part: Part, records: Mapping[str, list[Record]], select: str = USUAL) -> None:
+        self.part, self.records = part, records
+        self.scores = {name: _score(its, select) for name, its in records.items()}
 
 
 Parts = Mapping[tuple[str, str], PartScores]  # by set and kind
@@ -237,8 +230,21 @@ def answer_study(study: Study, out: Path | None, select: str = USUAL) -> Answers
 
 def read_parts(study: Study, out: Path | None, select: str = USUAL) -> dict[tuple[str, str], PartScores]:
     """Read the parts that have records, by set and kind."""
-    parts = {(part.set, part.kind): PartScores(study, part, out, select) for part in study.parts}
-    return {name: scores for name, scores in parts.items() if scores.scores}
+    parts = {part: _read_records(study, part, out) for part in study.parts}
+    return {(part.set, part.kind): PartScores(part, records, select) for part, records in parts.items() if records}
+
+
+def _read_records(study: Study, part: Part, out: Path | None) -> dict[str, list[Record]]:
+    """Read the trials of a part by algorithm, all but those of its search."""
+    records: dict[str, list[Record]] = {}
+    for folder in part.folders:
+        if folder == SEARCH:
+            continue
+        for record in collect_records(find_runs(study, part, folder, out), CRITERION).values():
+            if record.seed < part.trials:
+                name = record.algorithm + (f"+{COSINE}" if folder == COSINE else "")
+                records.setdefault(name, []).append(record)
+    return records
 
 
 def answer_from(study: Study, parts: Parts) -> Answers:

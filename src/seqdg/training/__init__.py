@@ -24,13 +24,18 @@ if TYPE_CHECKING:
         move_to_device,
     )
     from seqdg.training.metrics import (
+        FLOOR,
         DomainPredictions,
+        as_outputs,
+        calibrate,
         fit_temperature,
+        floor_log,
         is_finite,
         list_seeds,
         measure_predictions,
         measure_rows,
         pool_outputs,
+        spread,
     )
     from seqdg.training.optimizers import OPTIMIZERS, Rates
     from seqdg.training.protocol import (

@@ -12,7 +12,9 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -27,6 +29,7 @@ GRAIN = 2.0**20  # weights are multiples of its inverse, so that their sums are 
 DEVIATION = 0.5  # of the prior of log T, of which T is the temperature of softmax(z / T)
 LARGEST = 20.0  # T is between 1 / LARGEST and LARGEST
 HALVINGS = 40
+FLOOR = 0.01  # of all probability: what a prediction is taken to spread over the classes at least
 
 
 class DomainPredictions(NamedTuple):
@@ -91,6 +94,36 @@ def fit_temperature(logits: Tensor, y: Tensor, mask: Tensor, weight: Tensor | No
         low, high = torch.where(slope < 0, middle, low), torch.where(slope < 0, high, middle)
     known = mask.any(1) & z.isfinite().all(-1).all(-1)
     return torch.where(known, (-(low + high) / 2).exp(), 1.0)
+
+
+def as_outputs(predicted: NDArray[Any], is_regression: bool) -> NDArray[np.float64]:
+    """Return what a net would give: logarithms of probabilities (row, class), at least 1e-12, or numbers (row, 1)."""
+    outputs = np.asarray(predicted, np.float64)
+    return outputs.reshape(-1, 1) if is_regression else np.asarray(np.log(np.clip(outputs, 1e-12, 1.0)))
+
+
+def spread(scores: NDArray[np.float64], labels: NDArray[np.intp], classes: int) -> NDArray[np.float64]:
+    """Put the columns of the classes that were met (row, class met) where they belong among all classes."""
+    everywhere = np.zeros((len(scores), classes))
+    everywhere[:, labels] = scores
+    return everywhere
+
+
+def calibrate(probabilities: NDArray[Any], temperature: NDArray[np.float64] | float) -> NDArray[np.float64]:
+    """Return softmax(log p / T), where no p is below FLOOR / classes.
+
+    temperature: T, or one for each entry of the first axis.
+    """
+    from scipy.special import softmax  # where it is used: `seqdg list` starts without it
+
+    p = np.asarray(probabilities, np.float64)
+    temperature = np.asarray(temperature).reshape(-1, *[1] * (p.ndim - 1)) if np.ndim(temperature) else temperature
+    return np.asarray(softmax(floor_log(p) / temperature, axis=-1))
+
+
+def floor_log(p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the logarithms of probabilities (..., class), where none is below FLOOR / classes."""
+    return np.asarray(np.log(np.maximum(p, FLOOR / p.shape[-1])))
 
 
 # ---------------------------------------------------------------------------- measuring

@@ -21,7 +21,7 @@ from seqdg.estimator.compare.comparing import make_searches, name_candidates
 from seqdg.estimator.compare.folds import KeptRecords, Sweep
 from seqdg.estimator.recipe import WEIGHTED, WeightedEnsemble
 from seqdg.estimator.user_data import make_user_data, read_input
-from seqdg.estimator.weighting import calibrate
+from seqdg.training import calibrate
 
 NAMES = ("logistic", "knn", "agg")
 QUICK = {"steps": 50, "lr": 0.01, "hidden": (8,), "evaluations": 2, "members": 2, "device": "cpu"}

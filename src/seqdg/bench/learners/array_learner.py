@@ -29,6 +29,7 @@ from seqdg.training import (
     Split,
     View,
     WeightedCrossEntropy,
+    as_outputs,
     is_finite,
     list_sources,
     mark_fifth,
@@ -232,15 +233,6 @@ def _weigh_rows(task: Task, trial: Trial, rows: Tensor) -> Arrays | None:
     return by_class if weight is None else weight * by_class
 
 
-def as_outputs(predicted: Arrays, is_regression: bool) -> NDArray[np.float64]:
-    """Return what a net would give: logarithms of probabilities (row, class), at least 1e-12, or numbers (row, 1)."""
-    outputs = np.asarray(predicted, np.float64)
-    if is_regression:
-        return outputs.reshape(-1, 1)
-    logarithm: NDArray[np.float64] = np.log(np.clip(outputs, 1e-12, 1.0))
-    return logarithm
-
-
 @cache
 def _declare_settings(kind: type[ArrayLearner], name: str) -> type[Settings]:
     """Make the class of a learner's settings from its defaults and rules."""
@@ -274,10 +266,3 @@ def weigh_domains(weight: Arrays | None, domain: Arrays, balance: bool) -> Array
     counts = np.bincount(domain)
     shares: Arrays = (len(domain) / (len(counts) * counts))[domain]
     return shares if weight is None else weight * shares
-
-
-def spread(scores: NDArray[np.float64], labels: NDArray[np.intp], classes: int) -> NDArray[np.float64]:
-    """Put the columns of the classes that were met (row, class met) where they belong among all classes."""
-    everywhere = np.zeros((len(scores), classes))
-    everywhere[:, labels] = scores
-    return everywhere

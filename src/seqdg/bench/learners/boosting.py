@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base import UsageError, refuse_broken
-from seqdg.bench.learners.array_learner import ArrayLearner, Arrays, Packed, Predict, spread, weigh_domains
+from seqdg.bench.learners.array_learner import ArrayLearner, Arrays, Packed, Predict, weigh_domains
 from seqdg.bench.learners.contract import register_learner
 from seqdg.bench.task import Task, Trial
 from seqdg.core import Range
 from seqdg.data import OPEN
 from seqdg.nets import Net
+from seqdg.training import spread
 
 TREES = "trees"  # the array that holds a fitted model in its library's format
 MOST_SEED = 2**31 - 1  # that all three take

@@ -41,11 +41,12 @@ from sklearn.utils.validation import has_fit_parameter
 from threadpoolctl import threadpool_limits
 
 from seqdg.base import UsageError, refuse_broken
-from seqdg.bench.learners.array_learner import ArrayLearner, Arrays, Packed, Predict, choose_rows, spread, weigh_domains
+from seqdg.bench.learners.array_learner import ArrayLearner, Arrays, Packed, Predict, choose_rows, weigh_domains
 from seqdg.bench.learners.contract import register_learner
 from seqdg.bench.task import Task, Trial
 from seqdg.core import Range, Settings
 from seqdg.nets import Net
+from seqdg.training import spread
 
 BYTES = "skops"  # the array that holds a fitted estimator
 

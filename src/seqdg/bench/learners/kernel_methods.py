@@ -22,9 +22,10 @@ from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
 from sklearn.preprocessing import KernelCenterer
 from sklearn.utils.validation import check_is_fitted
 
-from seqdg.bench.learners.array_learner import ArrayLearner, Arrays, Predict, choose_rows, spread
+from seqdg.bench.learners.array_learner import ArrayLearner, Arrays, Predict, choose_rows
 from seqdg.bench.learners.contract import register_learner
 from seqdg.core import Range
+from seqdg.training import spread
 
 Floats = NDArray[np.float64]
 MOST_ROWS: Mapping[str, Any] = {"least": 2, "most": 10_000}  # a matrix of 0.8 GB
