@@ -331,6 +331,8 @@ def test_a_store_that_says_of_its_run_what_no_run_says_is_refused(tmp_path: Path
         {"versions": {"seqdg": 3}},
         {"notes": [None]},
         {"peak_memory": "much"},
+        {"finished": math.inf},
+        {"seconds": -math.inf},
         {"stacked": "\0"},
     ],
 )

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from itertools import pairwise
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from seqdg.base import UsageError, refuse_broken
@@ -159,7 +160,7 @@ class Record:
         """Return the record of such a row; raise any error where it is none.   read: turns JSON into what it says."""
         for name, kind in TRIAL.items():
             value = row[name] if name not in _LAST else None
-            if value is not None and not isinstance(value, _KINDS[kind]):
+            if value is not None and not (isinstance(value, _KINDS[kind]) and (kind != "float64" or isfinite(value))):
                 raise ValueError(f"its {name} is {value!r}")
         if row["key"].startswith("/") or ".." in row["key"]:  # weights and predictions are named by it
             raise UsageError(
