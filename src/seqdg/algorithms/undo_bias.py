@@ -36,7 +36,7 @@ class UndoBias(Chainable):
     The pulls cancel in the mean of all copies, which they never move. A norm pulls as strongly however near the copies
     are, so they swing about their mean by some lr * lam: keep that small beside the weights, or take the square. With
     the square, S-Undo-Bias averaged over all paths is Undo-Bias with lam * (1 + (1 + 1/2 + ... + 1/(N-1)) / (N-1)),
-    1.75 times lam for 3 domains. `seqdg.paper.shallow_undo_bias` solves both for linear models with squared loss.
+    1.75 times lam for 3 domains. `tests/paper/test_shallow_undo_bias.py` shows it on linear models.
 
     The paper says that S-Undo-Bias saves computation over Undo-Bias. Here it does not: all N distances of Undo-Bias are
     to one mean, S-Undo-Bias has a mean for each position. With branches in the head both take the same time within

@@ -617,13 +617,10 @@ def importance(
     scoring: str | None = None,
     out: Path | None = None,
     force: bool = False,
-    types: str | None = None,
-    na: str | None = None,
-    drop_unlabeled: bool = False,
-    weight: str | None = None,
-    encoding: str = "",
     seed: int = 0,
     device: str = "auto",
+    *,
+    cells: options.CellOptions,
 ) -> None:
     """Measure which columns help on a new domain.
 
@@ -651,8 +648,9 @@ def importance(
     """
     if out is not None:
         base.check_output(out, force, IMPORTANCE_FILES)
+    names = options.split_names(columns)
     measured = _measure_columns(
-        model, data, columns, repeats, scoring, types, na, drop_unlabeled, weight, encoding, seed, device
+        model, data, cells, device, columns=names, repeats=repeats, scoring=scoring, random_state=seed
     )
     typer.echo(str(measured), nl=False)
     _write_analysis(out, IMPORTANCE_FILES, [measured.frame(), measured.by_domain()], measured.figure())
@@ -661,23 +659,12 @@ def importance(
 def report_model(model: Path, data: Path | None) -> Path:
     """Write the report of a model into its directory; with its table, also which columns transfer."""
     description = estimator.read_description(model)
-    measured = None if data is None else _measure_columns(model, data)
+    measured = None if data is None else _measure_columns(model, data, options.CellOptions(), "auto")
     return estimator.write_model_report(description, model / "report.html", measured)
 
 
 def _measure_columns(
-    model: Path,
-    data: Path,
-    columns: str | None = None,
-    repeats: int = 5,
-    scoring: str | None = None,
-    types: str | None = None,
-    na: str | None = None,
-    drop_unlabeled: bool = False,
-    weight: str | None = None,
-    encoding: str = "",
-    seed: int = 0,
-    device: str = "auto",
+    model: Path, data: Path, cells: options.CellOptions, device: str, **how: Any
 ) -> estimator.Importance:
     fitted = estimator.load_estimator(model, device)
     facts = fitted.model_.facts
@@ -685,18 +672,17 @@ def _measure_columns(
     with options.open_data(data) as path:
         rows = datasets.read_rows(
             path, facts.get("label"), facts.get("domain"), only=None if known is None else list(known),
-            types={**facts.get("types", {}), **datasets.parse_types(options.split_words(types))}, encoding=encoding,
-            na=(*getattr(fitted.model_.input, "na", ()), *options.split_words(na)),
-            task="number" if fitted.is_regressor else "class", weight=weight or facts.get("weight"),
-            drop_unlabeled=drop_unlabeled,
+            types={**facts.get("types", {}), **datasets.parse_types(options.split_words(cells.types))},
+            na=(*getattr(fitted.model_.input, "na", ()), *options.split_words(cells.na)), encoding=cells.encoding,
+            task="number" if fitted.is_regressor else "class", weight=cells.weight or facts.get("weight"),
+            drop_unlabeled=cells.drop_unlabeled,
         )  # fmt: skip
     if not isinstance(rows.x, datasets.Frame):
         raise base.UsageError(f"Columns are shuffled, and {data} holds images: give a table.")
     with base.count_files("holding out each domain") as on_progress:
         return estimator.importance(
-            fitted, rows.x, rows.y, rows.domains, columns=options.split_names(columns), repeats=repeats,
-            scoring=scoring, random_state=seed, on_progress=on_progress, sample_weight=rows.weight,
-        )  # fmt: skip
+            fitted, rows.x, rows.y, rows.domains, on_progress=on_progress, sample_weight=rows.weight, **how
+        )
 
 
 def _write_analysis(out: Path | None, files: Sequence[str], frames: Sequence[Any], figure: Any) -> None:

@@ -184,8 +184,19 @@ def is_pictures(data: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class TableOptions:
-    """How the user's own rows are read. What the options list is still text.
+class CellOptions:
+    """How the cells of the user's own table are read. What the options list is still text."""
+
+    types: str | None = None
+    na: str | None = None
+    drop_unlabeled: bool = False
+    weight: str | None = None
+    encoding: str = ""
+
+
+@dataclass(frozen=True)
+class TableOptions(CellOptions):
+    """How the user's own rows are read.
 
     Parameters
     ----------
@@ -207,11 +218,6 @@ class TableOptions:
     domain: str | None = None
     ignore: str | None = None
     id: str | None = None
-    types: str | None = None
-    na: str | None = None
-    drop_unlabeled: bool = False
-    weight: str | None = None
-    encoding: str = ""
     text: str | None = None
     task: str | None = None
 

@@ -36,10 +36,7 @@ def recognizes(path: Path) -> bool:
 
 
 def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
-    contents, container, pictures = describe(path, spec, root)
-    if pictures:
-        fill_pixels(contents, container, pictures, spec, progress)
-    return contents
+    return fill_pixels(*describe(path, spec, root), spec, progress)
 
 
 def describe(path: Path, spec: DataSpec, root: Path) -> tuple[Contents, Container, list[PictureFile]]:

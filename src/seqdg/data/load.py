@@ -170,50 +170,66 @@ def read_rows(
         return label_features(Features.load(path), path.name)
     if not is_table(path):
         return _read_images(path, progress)
-    table = open_table(path, TableFormat(encoding=encoding))
-    with table.naming_lines():
-        return _read_table(
-            table,
-            label,
-            domain,
-            ignore,
-            ids,
-            only,
-            types or {},
-            na,
-            task=task,
-            weight=weight,
-            drop_unlabeled=drop_unlabeled,
-        )
-
-
-def _read_table(
-    table: TableFile,
-    label: str | None,
-    domain: str | None,
-    ignore: Sequence[str],
-    ids: Sequence[str],
-    only: Collection[str] | None,
-    types: Mapping[str, str],
-    na: Sequence[str],
-    *,
-    task: str | None,
-    weight: str | None,
-    drop_unlabeled: bool,
-) -> LabeledRows:
-    """Read the rows of a table; the arguments are those of `read_rows`."""
-    dropped = {*ignore, *ids, *(name for name in table.names if only is not None and name not in {*only, weight})}
+    table, types = open_table(path, TableFormat(encoding=encoding)), types or {}
     task = SPELLINGS.get(str(task).lower(), task)
     if task not in (None, *TASKS):
         raise unknown("task", str(task), TASKS)
+    dropped = {*ignore, *ids, *(name for name in table.names if only is not None and name not in {*only, weight})}
+    roles = _check_roles(table, label, domain, weight, types, dropped, (*ignore, *ids))
+    label, domain = roles[:2]
+    with table.naming_lines():
+        frame = read_frame(table, dropped - {label, domain}, types, codes=(label, domain))
+        weights, notes = None, table.notes
+        by_name = {n: drop_missing(c, na) for n, c in zip(frame.names, frame.columns, strict=True)}
+        labels = by_name[label] if types.get(label) == "words" else parse_column(by_name[label])
+        if drop_unlabeled:
+            kept = np.flatnonzero([not is_missing(value) for value in labels.tolist()])
+            if not len(kept):
+                raise UsageError(f"Column '{label}' has no label in any row: name another with --label.")
+            if len(kept) < len(labels):
+                notes = (*notes, f"{count_things(len(labels) - len(kept), 'row')} without a label left out.")
+            frame, labels, by_name = frame.take(kept), labels[kept], {name: c[kept] for name, c in by_name.items()}
+        if weight is not None:
+            weights = make_weights(weight, parse_column(by_name[weight]), frame.row_numbers)
+        x = frame.without(roles)
+        if not x.names:
+            raise UsageError(
+                f"{table.path.name} has no column beside those of label and domain: there is nothing to learn from."
+            )
+        task = choose_task(label, labels) if task is None else task
+        labels = by_name[label] if task == CLASS and has_codes(by_name[label]) else labels
+        domains = to_words(by_name[domain])
+        check_domains(domains.tolist(), frame.row_numbers)
+        check_domain_sizes(f"Column '{domain}'", len(set(domains.tolist())), len(domains))
+        y = make_numbers(label, labels, frame.row_numbers) if task == NUMBER else make_labels(labels)
+        if task == CLASS:
+            numbers = ", or predict the number with --task number" if labels.dtype.kind == "f" else ""
+            check_class_sizes(f"Column '{label}'", y, f"Name another column with --label{numbers}.")
+        features = {name: kind for name, kind in types.items() if name not in roles}
+        return LabeledRows(x.decide_types(features, na, is_text=True), y, domains, notes, weights)
+
+
+def _check_roles(
+    table: TableFile,
+    label: str | None,
+    domain: str | None,
+    weight: str | None,
+    types: Mapping[str, str],
+    dropped: Collection[str],
+    named: Sequence[str],
+) -> list[str]:
+    """Return the columns of labels, of domains and, if any, of weights; raise a UsageError where one cannot be that.
+
+    dropped: columns that are no features.   named: those of them that the user named.
+    """
     if label is None:
         raise UsageError("Which column holds the labels? Give it with --label.")
     if domain is None:
         raise UsageError(
             "Which column says where a row is from, such as the hospital or the device? Give it with --domain."
         )
-    roles = [label, domain, *([] if weight is None else [weight])]
-    table.require((*roles, *ignore, *ids, *types))
+    roles = [name for name in (label, domain, weight) if name is not None]
+    table.require((*roles, *named, *types))
     if weight is not None and weight in {label, domain, *dropped}:
         raise UsageError(f"'{weight}' is the column of weights, and has another part too: give it one of them.")
     if label == domain:
@@ -224,35 +240,7 @@ def _read_table(
     for name, (option, allowed) in zip(roles, parts, strict=False):  # there may be no weights
         if types.get(name, allowed[0]) not in allowed:
             raise UsageError(f"'{name}' is given as {option}, so that its type can only be: {', '.join(allowed)}.")
-    frame = read_frame(table, dropped - {label, domain}, types, codes=(label, domain))
-    weights, notes = None, table.notes
-    by_name = {n: drop_missing(c, na) for n, c in zip(frame.names, frame.columns, strict=True)}
-    labels = by_name[label] if types.get(label) == "words" else parse_column(by_name[label])
-    if drop_unlabeled:
-        kept = np.flatnonzero([not is_missing(value) for value in labels.tolist()])
-        if not len(kept):
-            raise UsageError(f"Column '{label}' has no label in any row: name another with --label.")
-        if len(kept) < len(labels):
-            notes = (*notes, f"{count_things(len(labels) - len(kept), 'row')} without a label left out.")
-        frame, labels, by_name = frame.take(kept), labels[kept], {name: c[kept] for name, c in by_name.items()}
-    if weight is not None:
-        weights = make_weights(weight, parse_column(by_name[weight]), frame.row_numbers)
-    x = frame.without(roles)
-    if not x.names:
-        raise UsageError(
-            f"{table.path.name} has no column beside those of label and domain: there is nothing to learn from."
-        )
-    task = choose_task(label, labels) if task is None else task
-    labels = by_name[label] if task == CLASS and has_codes(by_name[label]) else labels
-    domains = to_words(by_name[domain])
-    check_domains(domains.tolist(), frame.row_numbers)
-    check_domain_sizes(f"Column '{domain}'", len(set(domains.tolist())), len(domains))
-    y = make_numbers(label, labels, frame.row_numbers) if task == NUMBER else make_labels(labels)
-    if task == CLASS:
-        numbers = ", or predict the number with --task number" if labels.dtype.kind == "f" else ""
-        check_class_sizes(f"Column '{label}'", y, f"Name another column with --label{numbers}.")
-    features = {name: kind for name, kind in types.items() if name not in roles}
-    return LabeledRows(x.decide_types(features, na, is_text=True), y, domains, notes, weights)
+    return roles
 
 
 def label_features(features: Features, name: str) -> LabeledRows:

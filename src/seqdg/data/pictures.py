@@ -292,17 +292,30 @@ def find_cache_folder() -> Path:
         raise UsageError("This user has no home folder for the cache of pictures. Set SEQDG_CACHE to one.") from None
 
 
+@contextmanager
+def explain_cache(folder: Path) -> Iterator[None]:
+    """Refuse a folder of the cache that cannot be written to."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"The cache cannot be written to {folder}: {error.strerror or error}. Make room there, or set SEQDG_CACHE "
+            "to another folder."
+        ) from error
+
+
 def fill_pixels(
     contents: Contents,
     container: Container,
     pictures: Sequence[PictureFile],
     spec: DataSpec,
     progress: ProgressCallback | None,
-) -> None:
+) -> Contents:
     """Add the pixels of every picture, from the cache or decoded into it, or which files cannot be decoded."""
-    size = spec.size
-    folder = find_cache_folder()
-    try:
+    if not pictures:
+        return contents
+    size, folder = spec.size, find_cache_folder()
+    with explain_cache(folder):
         folder.mkdir(parents=True, exist_ok=True)
         content = _hash_pictures(container, pictures)
         cropped = " cropped" if spec.crop else ""
@@ -320,14 +333,10 @@ def fill_pixels(
                     files = [p.file for p in pictures]
                     contents.problems += _decode_all(container, files, size, spec.crop, path, progress)
                     contents.x = open_cache(path, len(pictures))
-    except OSError as error:
-        raise UsageError(
-            f"The cache cannot be written to {folder}: {error.strerror or error}. Make room there, or set SEQDG_CACHE "
-            "to another folder."
-        ) from error
     if contents.x is not None:
         contents.files = tuple(picture.file.name for picture in pictures)
         contents.content = f"{content} {contents.x.shape}{cropped}"
+    return contents
 
 
 def _hash_pictures(container: Container, pictures: Sequence[PictureFile]) -> str:

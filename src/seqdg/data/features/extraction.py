@@ -11,9 +11,8 @@ import hashlib
 import json
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -55,6 +54,7 @@ from seqdg.data.pictures import (
     PictureFile,
     Pixels,
     decode_file,
+    explain_cache,
     find_cache_folder,
     require_pillow,
 )
@@ -261,17 +261,6 @@ def _hash_file(path: Path) -> str:
 # ---------------------------------------------------------------------------- the cache
 
 
-@contextmanager
-def _explain_cache(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(
-            f"The cache cannot be written to {folder}: {error.strerror or error}. Make room there, or set SEQDG_CACHE "
-            "to another folder."
-        ) from error
-
-
 def _read_part(path: Path, rows: int) -> Matrix | None:
     """Read the features of a part; None: there are none, or they are damaged."""
     try:
@@ -290,7 +279,7 @@ def _read_part(path: Path, rows: int) -> Matrix | None:
 
 def _write_part(path: Path, x: Matrix) -> None:
     content = save_sealed({"x": torch.from_numpy(x)}, {})
-    with _explain_cache(path.parent):
+    with explain_cache(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         if shutil.disk_usage(path.parent).free < 2 * len(content):
             raise OSError("the disk has too little room")
