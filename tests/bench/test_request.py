@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from seqdg.base import UsageError
-from seqdg.bench import Request, run
+from seqdg.bench import Request, load_benchmark, run
 from seqdg.cli.bench_commands import bench
 from seqdg.cli.options import takes
 
@@ -55,3 +55,19 @@ def test_the_command_that_is_noted_asks_for_the_same_trials() -> None:
         "--search", "2", "--settings-from", "a b.toml", "--select", "source-val", "--reuse", "--set", "agg.lr=0.1",
     ]  # fmt: skip
     assert shlex.split(Request(select="leave-one-out").write_command("pacs"))[3:] == ["--select", "leave-one-out"]
+
+
+def test_the_name_of_a_benchmark_may_change_its_data(tmp_path: Path) -> None:
+    name = "turned-digits:number=3,degrees=30,noise=0.5,rows=20"
+    chosen = load_benchmark(name)
+    assert chosen.name == name
+    assert chosen.data == {"format": "turned-digits", "number": 3, "degrees": 30.0, "noise": 0.5, "rows": 20}
+    assert Request().find_directory(chosen) == Path("runs/turned-digits-number=3,degrees=30,noise=0.5,rows=20")
+    assert len(chosen.make_task(None).dataset().y) == 3 * (20 + 160)
+    own = tmp_path / "mine.toml"
+    own.write_text((Path(load_benchmark.__code__.co_filename).parents[1] / "benchmarks/turned-digits.toml").read_text())
+    assert load_benchmark(f"{own}:rows=30").data["rows"] == 30
+    with pytest.raises(UsageError, match=r"\[data\] of turned-digits has no key 'nois'. Did you mean 'noise'"):
+        load_benchmark("turned-digits:nois=0.1")
+    with pytest.raises(UsageError, match="'rows' in \\[data\\] of turned-digits is 'many'"):
+        load_benchmark("turned-digits:rows=many")

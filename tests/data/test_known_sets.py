@@ -16,7 +16,7 @@ from PIL import Image
 
 from seqdg.base import UsageError
 from seqdg.data import BUNDLED, DataSpec, check_dataset, load_dataset
-from seqdg.data.rotated_mnist import load_colored, read_mnist, turn
+from seqdg.data.rotated_mnist import load_colored, load_turned, read_mnist, turn, turn_by
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -189,6 +189,33 @@ def test_digits_that_were_not_turned_are_as_bundled_and_the_seed_is_fixed(colore
 def test_the_domain_that_counts_is_the_one_held_out():
     table = read_table("colored-mnist")
     assert table["protocol"]["held_out"] == ["-90%"]
+
+
+def test_turned_digits_are_as_many_and_as_wrong_as_asked_and_turned_evenly():
+    digits, upright = load_turned(number=3, degrees=90.0, noise=0.25, rows=240), load_turned(3, 0.0, 0.0, 240)
+    assert digits.domains == ("1", "2", "3")
+    assert digits.validation.reshape(3, 400).sum(1).tolist() == [160] * 3
+    assert torch.bincount(digits.y[digits.validation]).tolist() == [48] * 10, "validation rows have true labels"
+    assert torch.bincount(upright.y).tolist() == [120] * 10
+    bundled = BUNDLED["rotated-mnist"]()
+    known = {row.numpy().tobytes(): int(label) for row, label in zip(bundled.x, bundled.y, strict=True)}
+    same = [(known[row.numpy().tobytes()], int(y), bool(v)) for row, y, v in
+            zip(digits.x, digits.y, digits.validation, strict=True) if row.numpy().tobytes() in known]  # fmt: skip
+    assert len(same) > 100, "digits that had the angle of their domain are as they were"
+    assert all(true == y for true, y, is_validation in same if is_validation)
+    wrong = [true != y for true, y, is_validation in same if not is_validation]
+    assert sum(wrong) / len(wrong) == pytest.approx(0.25, abs=0.1)
+    quarter = turn_by(upright.x.numpy()[:5], np.full(5, 90.0)).reshape(-1, 14, 14)
+    np.testing.assert_allclose(quarter, np.rot90(upright.x[:5].reshape(-1, 14, 14), axes=(1, 2)), atol=1e-5)
+    again = load_turned(number=3, degrees=90.0, noise=0.25, rows=240)
+    assert again.fingerprint == digits.fingerprint
+    assert torch.equal(again.x, digits.x)
+    assert len({digits.fingerprint, upright.fingerprint, load_turned(3, 1.0, 0.0, 240).fingerprint}) == 3
+
+
+def test_turned_digits_that_there_are_too_few_of_are_a_sentence():
+    with pytest.raises(UsageError, match="no more than 5,000 in all"):
+        load_turned(number=12, rows=300)
 
 
 @pytest.mark.parametrize("name", [*REAL, pytest.param("beijing-air", marks=pytest.mark.slow)])

@@ -175,7 +175,7 @@ class Request(ExecutorChoice):
         steps = "" if is_usual else f"-{self.steps}-steps"
         together = f"-{self.held_out_together}-together" if (self.held_out_together or 1) > 1 else ""
         held_out = "-single-source" if self.single_source else together
-        whole = self.out or Path("runs") / f"{benchmark.name}{net}{sample}{steps}{held_out}"
+        whole = self.out or Path("runs") / f"{benchmark.name.replace(':', '-')}{net}{sample}{steps}{held_out}"
         return whole if self.shard is None else whole / parse_shard(self.shard).folder
 
     def write_command(self, benchmark: str) -> str:
@@ -449,13 +449,31 @@ def list_benchmarks() -> tuple[str, ...]:
 
 
 def load_benchmark(name: str) -> Benchmark:
-    """Load a benchmark by name, or from the user's own TOML file."""
+    """Load a benchmark by name, or from the user's own TOML file.
+
+    `turned-digits:number=12,degrees=30` has these values in its [data] table in place of the file's.
+    """
+    whole, colon, changes = name.rpartition(":")
+    if colon and "=" in changes:
+        chosen = load_benchmark(whole)
+        return replace(chosen, name=f"{chosen.name}:{changes}", data=_change_data(chosen, changes))
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not path.is_file():
         if name.endswith(".toml"):
             raise UsageError(f"There is no benchmark file '{name}'.")
         raise unknown("benchmark", name, list_benchmarks())
     return _read(path.stem, read_toml(path))
+
+
+def _change_data(benchmark: Benchmark, changes: str) -> dict[str, Any]:
+    """Return the [data] table with other values of what it has."""
+    data = dict(benchmark.data)
+    for change in changes.split(","):
+        key, _, text = change.partition("=")
+        if key not in data:
+            raise unknown("key", key, data, owner=f"[data] of {benchmark.name}")
+        data[key] = parse_text(text, type(data[key]).__name__, f"'{key}' in [data] of {benchmark.name}")
+    return data
 
 
 def load_requested(name: str, request: Request) -> Benchmark:

@@ -6,7 +6,7 @@ file : DATA
     A table (.csv, .tsv, .parquet, .xlsx, ...), - for one from standard input, or a folder or .zip of images
     <domain>/<class>/<image>.
 benchmark : [BENCHMARK]
-    A name from `seqdg list benchmarks`, or your own .toml file.
+    A name from `seqdg list benchmarks`, or your own .toml file. NAME:KEY=VALUE,... changes what its [data] has.
 directory : DIR
     A run directory, as given to `seqdg bench --out`; or a run packed by `seqdg pack`.
 directories : DIR...

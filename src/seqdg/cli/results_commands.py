@@ -376,7 +376,7 @@ def _list_datasets() -> list[Entry]:
         table = benchmarks.load_benchmark(name).data
         entry: Entry = {"name": name, "format": "bundled", "path": [], "get": "comes with seqdg"}
         if table["format"] in datasets.BUNDLED:
-            data = datasets.BUNDLED[table["format"]]()
+            data = datasets.load_bundled(table)
             entry["counts"] = {domain: len(data.rows(domain)) for domain in data.domains}
             entry |= {"domains": data.domains, "classes": data.classes, "class_count": len(data.classes)}
         else:
@@ -503,7 +503,7 @@ def check(
 def _check_benchmark(benchmark: benchmarks.Benchmark, data: Path | None, allow_partial: bool) -> None:
     """Check the data of a benchmark; exit with code 2 where they have a problem."""
     if benchmark.data.get("format") in datasets.BUNDLED:
-        dataset = datasets.BUNDLED[benchmark.data["format"]]()
+        dataset = datasets.load_bundled(benchmark.data)
         counts = ", ".join(f"{name} {len(dataset.rows(name))}" for name in dataset.domains)
         _check_domains_per_step(benchmark, len(dataset.domains) - 1)
         typer.echo(f"{benchmark.name} comes with seqdg: {len(dataset.classes)} classes; rows by domain: {counts}.")

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
         write_cache,
         write_header,
     )
-    from seqdg.data.rotated_mnist import BUNDLED
+    from seqdg.data.rotated_mnist import BUNDLED, load_bundled
     from seqdg.data.scaling import (
         OPEN,
         QUANTILE,

@@ -55,10 +55,10 @@ def load_data(
     held_out: Sequence[str] | None = None,
 ) -> Dataset:
     """Load the data set of a benchmark's [data] table. Bundled data need no root; all others lie below one."""
-    from seqdg.data.rotated_mnist import BUNDLED
+    from seqdg.data.rotated_mnist import BUNDLED, load_bundled
 
     if table.get("format") in BUNDLED:
-        return BUNDLED[table["format"]]()
+        return load_bundled(table)
     spec = DataSpec.from_table(name, table)
     if root is None:
         raise UsageError(f"{name} does not come with seqdg: give the folder that holds {spec.path[0]} with --data DIR.")

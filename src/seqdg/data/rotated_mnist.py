@@ -1,4 +1,4 @@
-"""MNIST digits turned by six angles, each digit in one, and ColoredMNIST.
+"""MNIST digits turned by six angles, each digit in one, ColoredMNIST, and a family of sets of turned digits.
 
 The package comes with 5,000 real digits, made by `scripts/make_rotated_mnist.py`; source and licence are in
 `rotated_mnist.txt` beside the file. `read` makes the set of all 70,000, as DomainBed does, from the files of MNIST:
@@ -11,8 +11,10 @@ from __future__ import annotations
 import gzip
 import hashlib
 import zlib
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,6 +33,7 @@ FLIPS = (0.1, 0.2, 0.9)  # share of the digits of a domain whose color is not th
 NOISE = 0.25  # share of the digits whose label is wrong
 COLORED_CLASSES = ("5 to 9", "0 to 4")
 SIDE = 14
+CLEAN = 160  # rows of each domain of turned digits with true labels: to validate, and to test where it is held out
 FILES = (
     ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
@@ -82,14 +85,63 @@ def load_colored() -> Dataset:
 
 
 def turn_back(digits: Dataset) -> NDArray[np.float32]:
-    """Return the bundled digits, upright: (digit, 196), bilinear, with zero outside."""
+    """Return the bundled digits, upright: (digit, 196)."""
+    return turn_by(digits.x.numpy(), -np.array(digits.domains, dtype=np.float64)[digits.domain.numpy()])
+
+
+def load_turned(number: int = 6, degrees: float = 75.0, noise: float = 0.0, rows: int = 80) -> Dataset:
+    """Load turned digits, to see how a result depends on the domains.
+
+    Each digit is in one domain, and every class equally often. Whatever is random is drawn from a seed that follows
+    from the four values. The official validation rows, 160 of each domain, have true labels. `x` is (digit, 196).
+
+    Parameters
+    ----------
+    number
+        Number of domains. Their names are 1, 2, ..., in the order of their angles.
+    degrees
+        How far the last domain is turned from the first, which is upright; the angles are evenly spaced.
+    noise
+        Share of the training rows with a wrong label, one of the other nine.
+    rows
+        Training rows of each domain.
+    """
+    digits = load()
+    each = rows + CLEAN
+    if number < 2 or rows < len(CLASSES) or number * each > len(digits.y) or not 0 <= noise <= 1:
+        raise UsageError(
+            f"There are no turned digits with number = {number}, noise = {noise:g} and rows = {rows}: give at least 2 "
+            f"domains of at least {len(CLASSES)} rows each, with which and {CLEAN} more they have no more than "
+            f"{len(digits.y):,} in all, and a noise from 0 to 1."
+        )
+    draw = np.random.RandomState(zlib.crc32(f"{number} {degrees:g} {noise:g} {rows}".encode()))
+    order = draw.permutation(len(digits.y))
+    by_class = order[np.argsort(digits.y.numpy()[order], kind="stable")].reshape(len(CLASSES), -1)
+    order = by_class.T.flatten()[: number * each]  # one of each class after the other
+    domain = np.repeat(np.arange(number), each)
+    validation = np.tile(np.arange(each) >= rows, number)
+    y = digits.y.numpy()[order]
+    wrong = ~validation & (draw.uniform(size=len(y)) < noise)
+    y = np.where(wrong, (y + draw.randint(1, len(CLASSES), size=len(y))) % len(CLASSES), y)
+    now = np.array(DOMAINS, dtype=np.float64)[digits.domain.numpy()[order]]
+    x = turn_by(digits.x.numpy()[order], np.linspace(0.0, degrees, number)[domain] - now)
+    content = hashlib.sha256(f"{digits.fingerprint} turned by {degrees:g}".encode())
+    for array in (order, y, domain, validation):
+        content.update(array.tobytes())
+    inputs, labels, domains, is_validation = (torch.from_numpy(array) for array in (x, y, domain, validation))
+    names = tuple(str(i + 1) for i in range(number))
+    return Dataset("turned-digits", names, CLASSES, inputs, labels, domains, content.hexdigest(), is_validation)
+
+
+def turn_by(pixels: NDArray[np.float32], degrees: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Turn each of the digits (digit, 196) counter-clockwise by its own angle, bilinear, with zero outside."""
     from scipy.ndimage import rotate
 
-    upright = digits.x.numpy().reshape(-1, SIDE, SIDE).copy()
-    for angle in digits.domains[1:]:
-        rows = digits.rows(angle).numpy()
-        upright[rows] = rotate(upright[rows], -int(angle), axes=(2, 1), reshape=False, order=1)
-    result: NDArray[np.float32] = upright.reshape(len(upright), -1).clip(0, 1)
+    images = pixels.reshape(-1, SIDE, SIDE).copy()
+    for angle in np.unique(degrees[degrees != 0]):
+        rows = degrees == angle
+        images[rows] = rotate(images[rows], float(angle), axes=(2, 1), reshape=False, order=1)
+    result: NDArray[np.float32] = images.reshape(len(images), -1).clip(0, 1)
     return result
 
 
@@ -153,4 +205,9 @@ def _read_idx(folder: Path, name: str, axes: int) -> NDArray[np.uint8]:
     return np.frombuffer(data, dtype=np.uint8, offset=head.nbytes).reshape(head[1:])
 
 
-BUNDLED = {"rotated-mnist": load, "colored-mnist": load_colored}
+BUNDLED = {"rotated-mnist": load, "colored-mnist": load_colored, "turned-digits": load_turned}
+
+
+def load_bundled(table: Mapping[str, Any]) -> Dataset:
+    """Load the bundled data that a [data] table names by its format; its other entries are what the data depend on."""
+    return BUNDLED[table["format"]](**{name: value for name, value in table.items() if name != "format"})
