@@ -46,7 +46,8 @@ from seqdg.base import Folder, save_sealed
 from seqdg.bench import Group, Request, load_benchmark
 from seqdg.bench.execution import train_group
 from seqdg.data import DataSpec, load_dataset, read_rows
-from seqdg.estimator.model import _hash, read_model
+from seqdg.estimator.model import read_model
+from seqdg.estimator.model_card import hash_description
 from seqdg.estimator.recipe import Member, WeightedEnsemble
 from seqdg.nets.weights import read_weights
 from seqdg.results import DONE, Store, open_run, pack
@@ -243,7 +244,7 @@ def change_model(content: bytes, draw: random.Random) -> bytes:
     """Change a description of a model, and its hash with it: a file that somebody made up."""
     text = json.loads(change_json(content.decode(), draw))
     with contextlib.suppress(ValueError, TypeError):
-        text["sha256"] = _hash(text)
+        text["sha256"] = hash_description(text)
     return json.dumps(text).encode()
 
 

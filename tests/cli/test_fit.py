@@ -85,6 +85,22 @@ def test_show_prints_the_card(fitted_model):
     assert text["facts"]["estimate"]["held_out"]["average"]["accuracy"] == text["facts"]["estimate"]["expected"]
 
 
+def test_show_builds_no_model_and_still_notices_weights_that_changed(fitted_model, tmp_path):
+    run = f"import sys; sys.argv[1:] = ['show', {str(fitted_model)!r}]; from seqdg.cli import main\n"
+    code = f"{run}try: main()\nfinally: print('torch' in sys.modules, 'sklearn' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "False False"
+    changed = shutil.copytree(fitted_model, tmp_path / "changed")
+    weights = next(changed.rglob("model.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    for words in (("show", changed), ("show", changed, "--json")):
+        done = seqdg(*words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"{weights} was changed after the model was saved" in done.stderr
+    weights.unlink()
+    assert f"{weights.parent} has no model.safetensors" in seqdg("show", changed).stderr
+
+
 def test_the_card_begins_with_what_to_expect(fitted_model):
     title, empty, headline, *_ = seqdg("show", fitted_model).stdout.splitlines()
     assert title.startswith("# A model trained by")

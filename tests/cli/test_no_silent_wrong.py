@@ -219,7 +219,7 @@ def test_question_marks_are_gaps_and_what_was_decided_is_said(tmp_path):
         "Columns: age (numbers, 3 missing ('?')), marker (numbers), ward (2 categories, 20 missing), admitted (dates"
         in card
     )
-    assert "from 2 columns of numbers, 1 of dates and 1 of words" in card
+    assert "from 2 numeric, 1 date and 1 categorical columns" in card
     done = predict(tmp_path / "m", frame, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "admitted" not in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -134,12 +135,30 @@ def test_a_sentence_of_several_lines_keeps_them(tmp_path: Path) -> None:
     assert "\\n" not in done.stderr
 
 
-@pytest.mark.parametrize("words", [["list"], ["list", "algorithms"], ["list", "datasets"], ["data", "pacs"], ["-h"]])
+@pytest.mark.parametrize("words", [["list"], ["list", "algorithms"], ["data", "pacs"], ["-h"], ["show", "agg"]])
 def test_what_only_reads_does_not_wait_for_torch(words):
     run = "try: main()\nfinally: print('torch' in sys.modules)"
     code = f"import sys; sys.argv[1:] = {words!r}; from seqdg.cli import main\n{run}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("fo-s-mldg", "seqdg bench --algorithms agg,fo-s-mldg --set fo-s-mldg.alpha=VALUE"),
+        ("agg", "Next: seqdg bench --algorithms agg\n"),
+        ("ema", "seqdg bench --algorithms agg,agg+ema --set agg+ema.decay=VALUE"),
+        ("wisdm", "below --data DIR: wisdm.csv"),
+        ("rotated-mnist", "Next: seqdg bench rotated-mnist\n"),
+    ],
+)
+def test_show_says_what_list_knows_of_a_name(name: str, said: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = seqdg("show", name)
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout
+    assert json.loads(seqdg("show", name, "--json").stdout)["name"].removeprefix("+") == name
 
 
 def test_names_that_are_no_commands_lead_to_what_was_meant():

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         find_interrupt,
         find_seal,
         has_broken_seal,
+        hash_file,
         hash_others,
         heed_interrupts_once,
         hold_interrupts,

@@ -389,6 +389,15 @@ def find_family(prefix: str) -> Callable[[str], Any] | None:
 # Seals: a sha256 in a file of all other bytes of the file -------------------------------------------------------------
 
 
+def hash_file(path: Path) -> str:
+    """Return the sha256 of a file of any size."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 def hash_others(content: bytes | memoryview, at: int) -> bytes:
     """Return the sha256, as SEAL_SIZE digits, of all but the SEAL_SIZE bytes that begin at `at`."""
     view = memoryview(content)

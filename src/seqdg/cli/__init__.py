@@ -14,7 +14,7 @@ import typer.core
 
 from seqdg import base
 from seqdg.cli.bench_commands import analyze, bench, merge, rerun, soup, status, study
-from seqdg.cli.fit_commands import export, features, fit, importance, learning_curve, predict, show
+from seqdg.cli.fit_commands import export, features, fit, importance, learning_curve, predict
 from seqdg.cli.options import LISTS, NotANumber, takes, use_known_names
 from seqdg.cli.results_commands import (
     check,
@@ -25,6 +25,7 @@ from seqdg.cli.results_commands import (
     predictions,
     read_catalog,
     report,
+    show,
     table,
 )
 from seqdg.cli.terminal import print_warnings_as_notes
@@ -45,7 +46,7 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {  # in the order of the hel
     "The paper": {"analyze": analyze, "study": study},
 }  # fmt: skip
 # Which files that they read may name.
-RUN_CODE = (bench, study, rerun, soup, analyze, check, features, predict, export, show, importance, report)
+RUN_CODE = (bench, study, rerun, soup, analyze, check, features, predict, export, importance, report)
 MEANT = {  # what newcomers type for a command
     "train": "`seqdg fit` trains a model on your own data; `seqdg bench` compares algorithms on a benchmark.",
     "compare": "`seqdg bench` compares algorithms on a benchmark; `seqdg fit` compares them on your own data.",

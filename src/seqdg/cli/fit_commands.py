@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from collections.abc import Sequence
@@ -500,24 +499,6 @@ def features(
     seconds = max(time.monotonic() - began, 1e-3)
     rows, width = extracted.x.shape
     say(f"{rows} rows of {width} features of {backbone.name} are in {out} ({rows / seconds:.1f} a second).")
-
-
-def show(model: Path, /, as_json: options.AsJson = False) -> None:
-    """Show a model's card: what to expect, its data, its choice."""
-    description = estimator.read_description(model)
-    if description.get("net") is not None or "learner" in description or "ensemble" in description:
-        estimator.read_model(model)  # which checks that the weights are complete and unchanged
-    if as_json:
-        typer.echo(json.dumps(description, indent=1))
-        return
-    from rich.console import Console
-    from rich.markdown import Markdown
-
-    text, console = estimator.render_card(description), Console()
-    if console.is_terminal:
-        console.print(Markdown(text))
-    else:
-        typer.echo(text, nl=False)
 
 
 def export(

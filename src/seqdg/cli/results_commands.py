@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from seqdg import base, core, interop
+from seqdg import base, core, estimator, interop
 from seqdg import bench as benchmarks
 from seqdg import data as datasets
 from seqdg import report as reports
@@ -400,6 +400,60 @@ def _format_dataset(entry: Entry) -> str:
         f"  from: {entry['get']}",
     ]
     return "\n".join(lines)
+
+
+def show(model: Path, /, as_json: options.AsJson = False) -> None:
+    """Show a model's card: what to expect, its data, its choice.
+
+        seqdg show model
+        seqdg show fo-s-mldg
+
+    It also shows the settings of an algorithm or wrapper, and what a benchmark reads.
+
+    Parameters
+    ----------
+    model : MODEL|NAME
+        A directory that `seqdg fit` wrote, or a name from `seqdg list`.
+    """
+    if not model.exists() and (text := _describe_entry(str(model), as_json)):
+        typer.echo(text)
+        return
+    description = estimator.read_description(model)
+    estimator.check_files(model, description)
+    if as_json:
+        typer.echo(json.dumps(description, indent=1))
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    text, console = estimator.render_card(description), Console()
+    if console.is_terminal:
+        console.print(Markdown(text))
+    else:
+        typer.echo(text, nl=False)
+
+
+def _describe_entry(name: str, as_json: bool) -> str:
+    """Return what `list` knows of a name, or nothing where it knows none."""
+    catalog = read_catalog()
+    kinds = ("algorithms", "wrappers", "benchmarks", "datasets")
+    known = [entry for kind in kinds for entry in catalog[kind] if entry["name"].removeprefix("+") == name.lstrip("+")]
+    if not known:
+        return ""
+    entry: Entry = {key: value for part in reversed(known) for key, value in part.items()}
+    if as_json:
+        return json.dumps(entry, indent=2)
+    if "format" in entry:
+        data = "" if entry["format"] == "bundled" else " --data DIR"
+        return f"{entry['title']}\n\n{_format_dataset(entry)}\n\nNext: seqdg bench {name}{data}"
+    lines = [f"{entry['name']}: {entry['title']}"]
+    if settings := entry["settings"]:
+        width = max(map(len, settings))
+        lines += ["", "Settings:", *(f"  {setting:<{width}}  {value}" for setting, value in settings.items())]
+    in_chain = name.lstrip("+") if not entry["name"].startswith("+") else f"agg{entry['name']}"
+    change = f" --set {in_chain}.{next(iter(settings))}=VALUE" if settings else ""
+    compared = ",".join(dict.fromkeys(["agg", in_chain]))
+    return "\n".join([*lines, "", f"Next: seqdg bench --algorithms {compared}{change}"])
 
 
 def fetch(name: str, /, data: Path | None = None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import urllib.error
 import urllib.request
 import zipfile
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
-from seqdg.base import UsageError, replace_file, state_reason
+from seqdg.base import UsageError, hash_file, replace_file, state_reason
 
 PART, CHUNK, PATIENCE = ".part", 1 << 20, 30.0  # the ending of an unfinished file, bytes at once, seconds
 
@@ -59,7 +58,7 @@ def fetch_data(download: Download, root: Path, on_progress: Callable[[int, int],
         raise UsageError(
             f"{download.address} cannot be downloaded ({reason}). Run the command again to go on, or {by_hand}"
         ) from None
-    if download.sha256 and _hash_file(part) != download.sha256:
+    if download.sha256 and hash_file(part) != download.sha256:
         part.unlink()
         raise UsageError(f"What {download.address} sent is not the known file: its hash differs. Please {by_hand}")
     if not download.member:
@@ -96,11 +95,3 @@ def _receive(address: str, part: Path, on_progress: Callable[[int, int], None]) 
             on_progress(have, total)
         if lacking and have - began < lacking:
             raise ConnectionError("the connection ended early")
-
-
-def _hash_file(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(CHUNK):
-            digest.update(block)
-    return digest.hexdigest()

@@ -19,13 +19,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jinja2 import Environment
 from numpy.typing import NDArray
 from safetensors.torch import save
 from scipy.special import softmax
@@ -47,17 +45,28 @@ from seqdg.bench import (
 from seqdg.core import Algorithm, Sequential, Wrapper, list_algorithms, list_layers, list_wrappers, shorten, split_chain
 from seqdg.core import build as build_algorithm
 from seqdg.data import Features, FeatureSource, Frame, FrozenBackbone, describe_difference
+from seqdg.estimator.model_card import (
+    BACKBONE,
+    CARD,
+    ENSEMBLE,
+    FORMAT,
+    MEMBERS,
+    SCHEMA,
+    SOURCE,
+    TEXT,
+    WEIGHTS,
+    check_hash,
+    find_member,
+    hash_description,
+    read_description,
+    render_card,
+)
 from seqdg.estimator.model_inputs import TOGETHER, Input, RawTableInput, TableInput, rebuild_input
 from seqdg.estimator.recipe import Member, read_settings
 from seqdg.nets import Net, NetSpec, build_net, is_own_net, weights
-from seqdg.results import CRITERIA, find_unit
 from seqdg.training import NumberLoss, as_outputs, calibrate, count_filled, fill_cyclically, pool_outputs, shuffle_order
 
 ROWS = 4096  # that a learner of no net predicts at once
-FORMAT, SCHEMA = "seqdg-model", 4
-WEIGHTS, TEXT, CARD = "model.safetensors", "model.json", "card.md"
-ENSEMBLE, MEMBERS = "ensemble", "members"  # the list of members in model.json, and their folder
-SOURCE, BACKBONE = "features", "backbone"  # what makes the features that it reads, and the folder of its weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -371,36 +380,6 @@ def _read_source(path: Path, about: Mapping[str, Any]) -> FeatureSource:
     return FeatureSource(about["about"], tuple(about["names"]), tuple(about["text"]), backbone)
 
 
-def read_description(path: Path) -> dict[str, Any]:
-    """Read and check model.json."""
-    if not path.is_dir():
-        raise UsageError(f"There is no model directory {path}. Give the one that `seqdg fit --out` or `save` wrote.")
-    _require_file(path, TEXT)
-    with refuse_broken(f"{path / TEXT} cannot be read", ": it was cut short or changed. Copy it again."):
-        text = json.loads((path / TEXT).read_text(encoding="utf-8"))
-    if not isinstance(text, dict) or text.get("format") != FORMAT:
-        raise UsageError(f"{path / TEXT} does not describe a model of seqdg.")
-    if text.get("schema") != SCHEMA:
-        raise UsageError(
-            f"{path} was written by another version of seqdg (its format is {text.get('schema')}, and this version "
-            f"reads {SCHEMA}): use that version, or fit the model again."
-        )
-    _check_hash(path / TEXT, text.get("sha256"), _hash(text))
-    if ENSEMBLE not in text:
-        _require_file(path, WEIGHTS)
-    return text
-
-
-def _require_file(path: Path, name: str) -> None:
-    if not (path / name).is_file():
-        raise UsageError(f"{path} has no {name}: it is no model, or not all of it. Copy it again.")
-
-
-def _check_hash(path: Path, saved: Any, digest: str) -> None:
-    if saved != digest:
-        raise UsageError(f"{path} was changed after the model was saved: its hash does not match. Copy it again.")
-
-
 def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu", trust: Sequence[str] = ()) -> Model:
     """Read a model, and let it predict something: whoever made it, its parts fit together.
 
@@ -419,7 +398,7 @@ def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu", tr
 
 def _read_one(path: Path, text: Mapping[str, Any], net: nn.Module | None, device: str) -> Model:
     tensors, digest = weights.read_weights(path / WEIGHTS)
-    _check_hash(path / WEIGHTS, text.get("weights_sha256"), digest)
+    check_hash(path / WEIGHTS, text.get("weights_sha256"), digest)
     return _rebuild(path, text, tensors, net, device)
 
 
@@ -427,10 +406,8 @@ def _read_ensemble(path: Path, text: Mapping[str, Any], net: nn.Module | None, d
     """Read every member of an ensemble, each of which must be the one that was saved."""
     members: list[tuple[Model, Member]] = []
     for about in text[ENSEMBLE]:
-        inside = path / about["directory"]
-        if inside.parent != path / MEMBERS or not inside.is_dir():
-            raise UsageError(f"{path} has no {about['directory']}: it is not all of the model. Copy it again.")
-        _check_hash(inside / TEXT, about["sha256"], read_description(inside)["sha256"])
+        inside = find_member(path, about)
+        check_hash(inside / TEXT, about["sha256"], read_description(inside)["sha256"])
         model = read_model(inside, net, device)
         members.append((model, Member(model.name, about["weight"], about["temperature"])))
     first = members[0][0]
@@ -537,12 +514,7 @@ def _describe(model: Model, about: Mapping[str, Any]) -> dict[str, Any]:
         "facts": model.facts,
     }
     text = json.loads(json.dumps(text))  # tuples are lists, as they will be when read
-    return {**text, "sha256": _hash(text)}
-
-
-def _hash(text: Mapping[str, Any]) -> str:
-    content = {key: value for key, value in text.items() if key != "sha256"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return {**text, "sha256": hash_description(text)}
 
 
 def _restore_constants(module: nn.Module, buffers: Mapping[str, Tensor], frozen: Mapping[str, Tensor]) -> None:
@@ -578,18 +550,3 @@ def _build_algorithm(text: Mapping[str, Any]) -> Algorithm:
         if part not in known:
             raise UsageError(f"The model was trained by '{part}', which is not registered: import it first.")
     return build_algorithm(name, **read_settings(text["facts"]["parameters"]))
-
-
-def render_card(text: Mapping[str, Any]) -> str:
-    """Render the content of model.json as Markdown."""
-    environment = Environment(trim_blocks=True, lstrip_blocks=True)  # not of HTML: nothing is escaped
-    environment.filters |= {"metric": _format_metric, "heading": lambda criterion: CRITERIA[criterion].title}
-    template = (files("seqdg") / "estimator" / "card.md.jinja").read_text(encoding="utf-8")
-    with refuse_broken("The description of the model cannot be shown", ": it is not as it was saved."):
-        return environment.from_string(template).render(text) + "\n"
-
-
-def _format_metric(criterion: str, domain: str, by_domain: Mapping[str, Mapping[str, float | None]]) -> str:
-    """Format a domain's score, in the unit and digits of the table that it is part of."""
-    value, unit = by_domain[domain][criterion], find_unit(criterion, [s[criterion] for s in by_domain.values()])
-    return "-" if value is None or math.isnan(value) else f"{unit.factor * value:.{unit.digits}f}"

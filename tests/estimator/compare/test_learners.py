@@ -121,7 +121,7 @@ def test_a_learner_that_wins_is_fitted_saved_loaded_and_shown(name: str, tmp_pat
     assert again.get_params()["settings"] == model.get_params()["settings"]
     card = (tmp_path / "model" / "card.md").read_text()
     assert f"# A model trained by {name}" in card
-    assert "fitted once, with no net" in card
+    assert "fitted once, no neural network" in card
     assert "Expected accuracy on the next domain" in card
     with pytest.raises(
         UsageError,

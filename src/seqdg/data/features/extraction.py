@@ -31,6 +31,7 @@ from seqdg.base import (
     count_cores,
     count_things,
     find_seal,
+    hash_file,
     is_intact,
     list_some,
     private,
@@ -249,11 +250,7 @@ def _hash_tensors(module: nn.Module) -> str:
 
 def _hash_file(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            digest = hashlib.sha256()
-            while block := file.read(2**20):
-                digest.update(block)
-            return digest.hexdigest()
+        return hash_file(path)
     except OSError as error:
         raise UsageError(f"The weight file {path} cannot be read ({error.strerror}). Check the path.") from None
 
