@@ -74,6 +74,13 @@ def test_the_help_lists_commands_in_groups_each_with_a_whole_sentence() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_is_in_short_paragraphs(name: str) -> None:
+    described = seqdg(name, "-h").stdout.partition("\nOptions:")[0].partition("\nArguments:")[0]
+    paragraphs = [lines.splitlines() for lines in described.split("\n\n")[1:]]
+    assert max(map(len, paragraphs)) <= 6
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_the_examples_of_a_help_keep_their_lines(name: str) -> None:
     shown = seqdg(name, "-h").stdout
     text, _ = read_parameters(GROUPS[next(group for group in GROUPS if name in GROUPS[group])][name])

@@ -227,14 +227,16 @@ def rerun(
 ) -> None:
     """Train recorded trials again, and compare the numbers.
 
-    A trial is trained from its recorded description alone. On the same kind of device (of CPUs: with the same
-    instructions, such as AVX2) and version of torch, a trial is trained in the same stack as before, and every accuracy
-    must be the same number. Elsewhere, and with --alone, rounding differs: accuracy at the step chosen by source
-    validation and at the last step must then be within --within points, or within one test row if that is more. Exit
-    code 1 means that some trial does not agree. For a trial of an older version of seqdg it names the commit that
-    reproduces it. Trials of your own algorithm are refused where its code has changed since.
-
         seqdg rerun docs/results/pacs-features --sample 5 --data ~/data
+
+    On the same kind of device (of CPUs: with the same instructions, such as AVX2) and version of torch, a trial is
+    trained in the same stack as before, and every accuracy must be the same number.
+
+    Elsewhere, and with --alone, rounding differs: accuracy at the step chosen by source validation and at the last step
+    must be within --within points, or within one test row if that is more.
+
+    Exit code 1 means that some trial does not agree. For a trial of an older version of seqdg it names the commit that
+    reproduces it. Trials of your own algorithm are refused where its code has changed since.
 
     Parameters
     ----------
@@ -343,17 +345,17 @@ def soup(
 ) -> None:
     """Average the trained models of a run: soups, ensembles.
 
-    They become more columns of its table.
-
-    The candidates of a search, for one held-out domain and seed, start from the same weights, so the mean of their
-    weights is a model too, often a better one (model soups, DiWA). Seeds start from different weights: of them, take
-    the mean of the probabilities; of averaged trainings such as agg+sma this is EoA. The held-out domain chooses
-    nothing. Records are added to DIR as agg(soup), agg(greedy-soup) or agg+sma(ensemble); what is there is not made
-    again.
+    They become more columns of its table: agg(soup), agg(greedy-soup) or agg+sma(ensemble).
 
         seqdg bench --algorithms agg --search 8 --trials 3 --save-weights --out runs/soup
         seqdg soup runs/soup --kind greedy
         seqdg table runs/soup --baseline agg
+
+    A soup is the mean of the weights of a search's candidates, for one held-out domain and seed, which start from the
+    same weights (model soups, DiWA). Seeds start from different weights: of them an ensemble takes the mean of the
+    probabilities; of averaged trainings such as agg+sma this is EoA.
+
+    The held-out domain chooses nothing. What is there is not made again.
 
     Parameters
     ----------
