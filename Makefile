@@ -13,10 +13,10 @@ demo: $(READY)  ## run the bundled benchmark, print its table, write its report 
 	$(BIN)/seqdg bench
 	$(BIN)/seqdg report runs/rotated-mnist
 
-test: lint  ## all tests, in about 15 minutes on two cores; those that need what is not here skip and say so
+test: lint  ## all tests, in about 12 minutes on two cores; those that need what is not here skip and say so
 	$(PYTEST) -m "not soak"
 
-check: lint  ## the quick tests, in about five minutes: before every commit
+check: lint  ## the quick tests, in about three minutes: before every commit
 	$(PYTEST) -m "not slow and not soak and not ray and not gpu"
 
 soak: lint  ## all tests, and the same again for many more cases: before a release

@@ -7,18 +7,21 @@ the code. A test checks that the page is current, that every file it names exist
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 import seqdg
 from seqdg import Sequential
 from seqdg.bench import ArrayLearner, Benchmark, find_learner, load_benchmark
 from seqdg.core import flatten_settings
 from seqdg.report.published import find_column, load_settings, load_tables
-from seqdg.results import VERSION, Record, find_versions, open_run
+from seqdg.results import VERSION
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -93,19 +96,14 @@ def load_items() -> dict[str, list[dict[str, Any]]]:
 
 
 @lru_cache
-def read_published() -> dict[str, list[Record]]:
-    """The records of every published run, by its directory."""
-    folders = [path.parent for path in sorted(RESULTS.rglob("trials.parquet"))]
-    return {folder.relative_to(RESULTS).as_posix(): open_run(folder).records("accuracy") for folder in folders}
-
-
 def describe_published() -> str:
     """Say how many trials are published, and by which version of seqdg they were made."""
-    runs = read_published()
-    count, versions = sum(map(len, runs.values())), find_versions(r for records in runs.values() for r in records)
+    files = sorted(RESULTS.rglob("trials.parquet"))
+    trials = [json.loads(text) for file in files for text in pq.read_table(file, columns=["more"])["more"].to_pylist()]
+    count, versions = len(trials), sorted({about.get("version", VERSION) for about in trials})
     whose = "today's" if versions == [VERSION] else "not all of today's"
     listed = " and ".join(map(str, versions))
-    return f"{count:,} trials in {len(runs)} runs, with tables. Their descriptions are of version {listed}, {whose}."
+    return f"{count:,} trials in {len(files)} runs, with tables. Their descriptions are of version {listed}, {whose}."
 
 
 def make_page() -> str:

@@ -186,6 +186,7 @@ def notes_of(out: Path) -> list[list[str]]:
     return [record.notes for record in records]
 
 
+@pytest.mark.slow
 def test_partial_data_run_where_that_is_allowed_and_every_record_says_so(seqdg, features, benchmark_file):
     file, out = benchmark_file('path = "set"\ncounts = { art = 21, photo = 20 }'), features / "run"
     done = seqdg("bench", file, "--data", features, "--out", out, "--allow-partial")

@@ -116,6 +116,7 @@ def test_a_terminal_shows_the_card_without_its_marks(fitted_model, monkeypatch):
     assert "| --- |" not in card
 
 
+@pytest.mark.slow
 def test_choosing_prints_the_comparison_and_keeps_the_winner(table, tmp_path):
     words = ["fit", table, "--label", "diagnosis", "--domain", "hospital", "--ignore", "id", "--choose", *QUICK]
     one = ["--candidates", "fo-s-mldg", "--set", "fo-s-mldg.alpha=0.2", "--single"]
@@ -134,7 +135,8 @@ def test_choosing_prints_the_comparison_and_keeps_the_winner(table, tmp_path):
 
 @pytest.mark.slow
 def test_a_column_that_looks_like_an_identifier_is_noted(table, tmp_path):
-    done = seqdg("fit", table, "--label", "diagnosis", "--domain", "hospital", *QUICK, "--out", tmp_path / "m")
+    words = ["fit", table, "--label", "diagnosis", "--domain", "hospital", "--algorithm", "agg", *QUICK]
+    done = seqdg(*words, "--out", tmp_path / "m")
     assert done.returncode == 0, done.stderr
     assert "note: Column 'id' has 240 different categories in 240 rows: is it an identifier?" in done.stderr
     assert "identifier" not in seqdg("show", tmp_path / "m").stdout.partition("## Notes")[0]
@@ -410,10 +412,12 @@ def test_a_million_rows_are_predicted_in_bounded_memory(fitted_model, hospitals,
     assert grown < 250, f"{grown:.0f} MiB more for {(tmp_path / 'large.csv').stat().st_size / 2**20:.0f} MiB of CSV"
 
 
+@pytest.mark.slow
 def test_labels_written_as_fractions_are_counted_as_the_whole_numbers_that_they_are(tmp_path):
     rows = [f"{'ns'[i % 2]},{i},{float(i >= 20)}" for i in range(40)]
     (tmp_path / "t.csv").write_text("\n".join(["d,x,y", *rows]) + "\n")
-    done = seqdg("fit", tmp_path / "t.csv", "--label", "y", "--domain", "d", *QUICK, "--out", tmp_path / "m")
+    words = ["fit", tmp_path / "t.csv", "--label", "y", "--domain", "d", "--algorithm", "agg", *QUICK]
+    done = seqdg(*words, "--out", tmp_path / "m")
     assert done.returncode == 0, done.stderr
     done = seqdg("predict", tmp_path / "m", tmp_path / "t.csv", "--out", tmp_path / "p.csv")
     right = (pd.read_csv(tmp_path / "p.csv")["label"] == [i // 20 for i in range(40)]).mean()

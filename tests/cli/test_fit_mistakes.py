@@ -74,6 +74,7 @@ def test_options_that_would_do_nothing_or_nonsense_are_refused(table, tmp_path, 
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.slow
 def test_a_learning_rate_can_be_set_as_in_a_comparison(table, tmp_path):
     words = ["fit", table, "--label", "ill", "--domain", "site", "--set", "fo-s-mldg.lr=0.5"]
     for extra in (QUICK, [*QUICK, "--estimate"], [*BRIEF, "--choose", "--single", "--algorithms", "fo-s-mldg"]):

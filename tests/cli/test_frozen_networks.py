@@ -63,6 +63,7 @@ def fitted(photos: Path, weights: Path, tmp_path_factory: pytest.TempPathFactory
     return out
 
 
+@pytest.mark.slow
 def test_the_model_holds_the_network_and_predicts_from_pictures(fitted, photos, weights, tmp_path):
     done = seqdg("predict", fitted, photos, "--out", tmp_path / "p.csv", "--device", "cpu")
     assert done.returncode == 0, done.stderr
@@ -81,6 +82,7 @@ def test_the_model_holds_the_network_and_predicts_from_pictures(fitted, photos, 
     weights.with_suffix(".away").rename(weights)
 
 
+@pytest.mark.slow
 def test_a_backbone_that_was_changed_after_the_model_was_saved_is_refused(fitted, tmp_path):
     copy = tmp_path / "copy"
     for file in fitted.rglob("*"):
@@ -118,6 +120,7 @@ def test_a_features_file_is_fitted_and_predicted_like_a_table(photos, weights, t
     assert "the preprocessing is" in done.stderr
 
 
+@pytest.mark.slow
 def test_features_are_fitted_and_compared_in_python(photos, weights):
     features = package.extract_features(photos, net="resnet18", weights=weights, size=32, device="cpu")
     model = package.DomainClassifier("logistic").fit(features, features.y, domains=features.domains)

@@ -77,6 +77,7 @@ def compare_onnx(model, tmp_path, tolerance: float = 1e-5):
     return onnx.load(tmp_path / "model.onnx")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Column 'kind' has categories that were not in the training data")
 @pytest.mark.parametrize("name", ["logistic", "hist-gradient-boosting", "random-forest", "extra-trees", "svc", "knn"])
 @pytest.mark.parametrize("classes", [2, 3])

@@ -144,6 +144,7 @@ def test_one_member_has_the_key_of_a_trial_without_the_field():
     assert "members" not in plain.trials[0].description()["protocol"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_ensemble_resumes_to_the_same_bits(tmp_path: Path):
     (group,) = make_plan(REQUEST).groups
     whole = train(group)

@@ -94,6 +94,7 @@ def test_confusion_matrices_agree_with_the_accuracy_of_each_held_out_domain(foun
         assert matrix.trace() / matrix.sum() == pytest.approx(found.scores()["weighted-ensemble"][domain], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_single_pick_has_its_own_matrices(hospitals):
     how = {"estimator": DomainClassifier(**QUICK), "seeds": 2, "ensemble": False, "baseline": None, "verbose": 0}
     found = seqdg.compare(*hospitals, ["logistic", "knn"], **how)
@@ -102,6 +103,7 @@ def test_a_single_pick_has_its_own_matrices(hospitals):
         assert matrix.trace() / matrix.sum() == pytest.approx(found.scores()["chosen"][domain], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_page_of_a_comparison_is_that_of_its_model(found, tmp_path):
     found.estimator.save(tmp_path / "model")
     page = found.report(tmp_path / "page")
@@ -133,6 +135,7 @@ def test_every_candidate_has_a_dot_for_each_domain(found):
     assert dots >= {(name, look) for name in names for look in (*found.domains, "average")}
 
 
+@pytest.mark.slow
 def test_numbers_to_predict_have_a_page_without_classes(hospitals, tmp_path):
     X, _, domains = hospitals
     y = X["age"].fillna(50).to_numpy(float) * 3.3

@@ -94,6 +94,7 @@ def test_images_enter_as_bytes(frozen, tmp_path):
     np.testing.assert_allclose(found, model.predict_proba(x), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_where_not_all_columns_are_named_it_is_said_where_they_are(fitted, tmp_path):
     assert "metadata" not in describe_signature(fitted.model_)
     draw = np.random.default_rng(0)
@@ -105,6 +106,7 @@ def test_where_not_all_columns_are_named_it_is_said_where_they_are(fitted, tmp_p
     assert json.loads(about)["input"]["numeric"] == [f"x{i}" for i in range(9)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["agg", "logistic"])
 def test_numbers_that_stand_for_a_gap_do_so_in_the_file_too(algorithm, tmp_path):
     draw = np.random.default_rng(0)

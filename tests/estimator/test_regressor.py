@@ -37,6 +37,7 @@ def regressor(pressures):
     return DomainRegressor("agg", **{**QUICK, "steps": 300}).fit(x, y, domains=domains)
 
 
+@pytest.mark.slow
 def test_scikit_learns_own_checks_pass():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -69,6 +70,7 @@ def test_a_saved_model_predicts_the_same(regressor, pressures, tmp_path):
         DomainClassifier.load(tmp_path / "m")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["agg", "ensemble"])
 def test_an_onnx_file_gives_the_same_numbers(pressures, tmp_path, algorithm):
     onnxruntime = pytest.importorskip("onnxruntime", reason="ONNX files are run by onnxruntime.")
@@ -125,6 +127,7 @@ def test_classic_learners_predict_numbers_too(pressures, tmp_path, name):
     np.testing.assert_allclose(DomainRegressor.load(tmp_path / "m").predict(x), model.predict(x))
 
 
+@pytest.mark.slow
 def test_a_comparison_chooses_among_algorithms_by_rmse(pressures):
     x, y, domains = pressures
     with warnings.catch_warnings():

@@ -86,6 +86,7 @@ def test_rows_that_are_scaled_beforehand_are_those_that_are_scaled_as_they_are_d
     assert drawn.size == ready.size
 
 
+@pytest.mark.slow
 def test_a_table_too_large_to_be_preprocessed_beforehand_gives_the_same_comparison(hospitals, monkeypatch):
     x, y, domains = hospitals
     how = {"estimator": DomainClassifier(steps=6, hidden=(4,), evaluations=2), "seeds": 1, "refit": False}

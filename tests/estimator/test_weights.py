@@ -129,6 +129,7 @@ def test_constant_weights_change_nothing_to_the_bit(hospitals):
         assert list_weights(quick().fit(x, y, domains=domains, sample_weight=constant)) == list_weights(plain)
 
 
+@pytest.mark.slow
 def test_weights_are_relative_within_a_domain_and_reach_comparisons(hospitals):
     x, y, domains = hospitals
     weight = np.where(y == "ill", 2.0, 1.0)

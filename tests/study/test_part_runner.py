@@ -491,6 +491,7 @@ def test_trainings_that_do_not_stack_run_seed_by_seed(tmp_path, monkeypatch):
     assert {r.algorithm for r in in_order[: len(seeds) // 2]} == {r.algorithm for r in in_order}
 
 
+@pytest.mark.slow
 def test_workers_stop_when_the_minutes_are_over_and_their_groups_go_on_later(tmp_path, monkeypatch):
     """Also in the middle of a group: it is there that a worker's time ends."""
     monkeypatch.setattr("seqdg.bench.execution.NOTED", 0.0)

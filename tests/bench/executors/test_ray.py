@@ -117,7 +117,7 @@ def test_ray_gives_the_records_of_one_process_and_keeps_weights_though_a_worker_
 @pytest.mark.ray
 @needs_ray
 def test_interrupted_on_ray_a_run_keeps_what_is_under_way_and_goes_on(tmp_path: Path) -> None:
-    words = ["bench", "--algorithms", "mldg", "--held-out", "0", "--trials", "1", "--steps", "4000"]  # takes seconds
+    words = ["bench", "--algorithms", "mldg", "--held-out", "0", "--trials", "1", "--steps", "2500"]  # takes seconds
     run = started(*words, *ON_RAY[len(WORDS) :], "--out", tmp_path / "ray")
     wait_for(lambda: under_way(tmp_path / "ray"), run)
     os.killpg(run.pid, signal.SIGINT)

@@ -42,6 +42,7 @@ def test_a_step_meets_some_of_many_domains():
     assert adapt(make_rows(10), domains_per_step=0).protocol.domains_per_step == 0
 
 
+@pytest.mark.slow
 def test_an_algorithm_that_needs_all_domains_meets_all_alone_and_among_others(monkeypatch):
     x, y, domains = rows = make_rows(10)
     estimator = seqdg.DomainClassifier(steps=4, evaluations=2, device="cpu")

@@ -71,6 +71,7 @@ def test_objects_are_named_by_their_class_pipelines_by_their_last_step_and_all_a
     assert list(name_candidates(objects)) == [*names, "RandomForestClassifier-3"]
 
 
+@pytest.mark.slow
 def test_an_object_that_wins_is_fitted_saved_loaded_and_shown(tmp_path: Path):
     tree = DecisionTreeClassifier(min_samples_leaf=2)
     found = compare("agg", make_pipeline(PCA(2), LogisticRegression()), tree)

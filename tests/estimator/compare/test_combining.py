@@ -69,6 +69,7 @@ def swept(hospitals, folder, names=("logistic", "knn")):
     return sweep
 
 
+@pytest.mark.slow
 def test_the_weights_that_are_judged_on_a_domain_have_seen_nothing_of_it(hospitals, tmp_path):
     x, y, domains = hospitals
     wrong = np.where(domains == "east", np.where(y == "ill", "healthy", "ill"), y)
@@ -83,6 +84,7 @@ def test_the_weights_that_are_judged_on_a_domain_have_seen_nothing_of_it(hospita
     assert reached[1] == pytest.approx(1 - reached[0])
 
 
+@pytest.mark.slow
 def test_what_is_judged_is_the_mean_of_the_members_that_held_the_domain_out(hospitals, tmp_path):
     sweep = swept(hospitals, tmp_path)
     (outcome,) = judge_ensemble(sweep, ("east",), NAMES, "both")
@@ -181,6 +183,7 @@ def test_a_member_that_is_missing_or_changed_is_named(copied, damage):
         DomainClassifier.load(copied)
 
 
+@pytest.mark.slow
 def test_an_interrupted_comparison_goes_on_to_the_same_ensemble(hospitals, found, tmp_path):
     def stop(progress):
         if progress.trials_done > 30:
@@ -258,6 +261,7 @@ def test_numbers_are_averaged_as_they_are(hospitals, tmp_path):
     np.testing.assert_array_equal(loaded.predict(x), found.estimator.predict(x))
 
 
+@pytest.mark.slow
 def test_weights_of_rows_count_in_the_weights_of_members(hospitals):
     weight = np.where(np.arange(len(hospitals[2])) % 2, 10.0, 0.1)
     plain, weighed = (compared(hospitals, ("logistic", "random-forest"), seeds=1, refit=False, sample_weight=w)

@@ -395,6 +395,7 @@ def test_rows_of_a_class_that_one_domain_alone_has_count_as_errors():
     assert max(scores["west"] for scores in found.scores().values()) < 0.1
 
 
+@pytest.mark.slow
 def test_one_row_of_a_class_that_no_other_clinic_has_stops_nothing(shared_data):
     table = pd.read_csv(shared_data / "thyroid_domains.csv")
     table = table[table["domain"] != "other"].groupby("domain").head(150).reset_index(drop=True)

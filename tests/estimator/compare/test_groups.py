@@ -34,6 +34,7 @@ def many():
     return x, (x[:, 0] + 0.5 * draw.normal(size=288) > 0).astype(int), domain
 
 
+@pytest.mark.slow
 def test_a_domain_is_scored_by_a_model_that_has_met_none_of_its_group(many):
     x, y, domain = many
     how = {"baseline": None, "seeds": 1, "ensemble": False}
@@ -60,6 +61,7 @@ def test_a_domain_is_scored_by_a_model_that_has_met_none_of_its_group(many):
     assert set(found.scores()["logistic"]) >= {str(d) for d in range(24)}
 
 
+@pytest.mark.slow
 def test_an_ensemble_and_a_net_are_compared_over_groups(many):
     x, y, domain = many
     net = seqdg.DomainClassifier("agg", steps=20, members=1, device="cpu")

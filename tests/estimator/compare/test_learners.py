@@ -212,6 +212,7 @@ def test_a_model_of_a_learner_that_is_not_there_says_so(tmp_path: Path) -> None:
         DomainClassifier.load(tmp_path / "model")
 
 
+@pytest.mark.slow
 def test_the_command_line_chooses_among_nets_and_learners(tmp_path: Path) -> None:
     x, y, domains = make_rows()
     lines = ["a,b,c,kind,where", *(f"{a},{b},{c},{k},{d}" for (a, b, c), k, d in zip(x, y, domains, strict=True))]

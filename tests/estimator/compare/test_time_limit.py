@@ -101,6 +101,7 @@ def test_rows_are_drawn_from_every_class_of_every_domain_in_proportion():
     assert draw_rows(data, 10_000, seed=0) is None
 
 
+@pytest.mark.slow
 def test_with_time_enough_nothing_is_left_out_and_the_scores_are_the_same(hospitals):
     whole, within = compared(hospitals), compared(hospitals, minutes=60)
     assert within.notes == whole.notes
@@ -124,6 +125,7 @@ def test_a_time_that_leaves_one_candidate_leaves_no_ensemble(hospitals):
     assert found.estimator.predict(hospitals[0]).shape == (240,)
 
 
+@pytest.mark.slow
 def test_what_runs_over_is_cut_in_the_midst_of_a_fit(hospitals, clock):
     began = time.monotonic()
     found = compared(hospitals, ["logistic", Slow(100.0), "svc"], minutes=0.05, baseline=None)
@@ -145,6 +147,7 @@ def test_the_first_candidate_always_finishes_and_nothing_is_begun_after_it(hospi
     assert "Slow-2 was left out: no time was left." in found.notes
 
 
+@pytest.mark.slow
 def test_many_rows_are_compared_on_some_and_the_winner_is_fitted_on_all(hospitals, monkeypatch):
     monkeypatch.setattr("seqdg.estimator.compare.comparing.MOST_ROWS", 120)
     found = compared(hospitals, ("logistic", "agg"), minutes=60)
@@ -154,6 +157,7 @@ def test_many_rows_are_compared_on_some_and_the_winner_is_fitted_on_all(hospital
     assert rows == 240
 
 
+@pytest.mark.slow
 def test_what_takes_too_long_on_all_rows_is_left_out(hospitals, monkeypatch):
     monkeypatch.setattr("seqdg.estimator.compare.comparing.MOST_ROWS", 120)
     monkeypatch.setattr(f"{LIMIT}.MARGIN", 1e6)
@@ -161,6 +165,7 @@ def test_what_takes_too_long_on_all_rows_is_left_out(hospitals, monkeypatch):
     assert any(note.startswith("knn was left out: fitting it to all 240 rows takes") for note in found.notes)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_fitted_to_all_rows_is_not_compared_on_some(hospitals, monkeypatch):
     monkeypatch.setattr("seqdg.estimator.compare.comparing.MOST_ROWS", 120)
     monkeypatch.setattr(type(name_candidates(["svc"])["svc"]), "most_rows", 200)
@@ -168,6 +173,7 @@ def test_what_cannot_be_fitted_to_all_rows_is_not_compared_on_some(hospitals, mo
     assert any(note.startswith("svc was left out: svc compares every row") for note in found.notes)
 
 
+@pytest.mark.slow
 def test_what_is_tried_is_said_after_how_the_table_was_read(hospitals, tmp_path):
     x, y, domains = hospitals
     x.assign(y=y, site=domains).to_csv(tmp_path / "table.csv", index=False)

@@ -70,6 +70,7 @@ def test_the_step_and_the_temperature_follow_the_rows_that_weigh(contradicting):
     assert "Rows count by their weights, in training and in every score." in model.notes_
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_number", [False, True])
 def test_the_winner_is_the_one_that_the_heavy_rows_prefer(contradicting, is_number):
     x, y, site, weight = contradicting

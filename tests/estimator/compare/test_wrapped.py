@@ -97,6 +97,7 @@ def test_an_instance_has_the_name_of_its_chain(hospitals):
     assert json.loads(json.dumps(model.model_.facts))["parameters"]["algorithm"] == CHAIN
 
 
+@pytest.mark.slow
 def test_chains_are_compared_and_one_is_chosen(hospitals):
     x, y, domains = hospitals
     template = seqdg.DomainClassifier(steps=20, hidden=(8,), evaluations=10)
