@@ -13,6 +13,7 @@ import pytest
 
 import seqdg
 from seqdg.core.registry import _factories, _origins
+from seqdg.estimator.compare import Comparison
 
 PLAIN = ("Params",)  # an alias of a type, which has no docstring of its own
 
@@ -46,6 +47,7 @@ def list_public() -> dict[str, Any]:
 
 
 PUBLIC = list_public()
+PUBLIC |= {f"Comparison.{name}": getattr(Comparison, name) for name in ("leaderboard", "scores", "metrics", "report")}
 CALLED = {name: value for name, value in PUBLIC.items() if not isinstance(value, property)}
 
 
@@ -93,12 +95,12 @@ def test_what_is_returned_is_described(name: str) -> None:
         assert "Returns" in sections or "Yields" in sections, f"{name} does not say what it returns"
 
 
-@pytest.mark.parametrize("name", [n for n in PUBLIC if ">>>" in (inspect.getdoc(PUBLIC[n]) or "")])
+@pytest.mark.parametrize("name", ["Comparison", *(n for n in PUBLIC if ">>>" in (inspect.getdoc(PUBLIC[n]) or ""))])
 def test_examples_run(name: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seqdg.list_algorithms()
     before = dict(_factories), dict(_origins)
     monkeypatch.chdir(tmp_path)
-    doc = inspect.getdoc(unwrap(PUBLIC[name])) or ""
+    doc = inspect.getdoc(unwrap({**PUBLIC, "Comparison": Comparison}[name])) or ""
     test = doctest.DocTestParser().get_doctest(doc, {}, name, None, 0)
     output: list[str] = []
     try:

@@ -128,6 +128,15 @@ def test_settings_in_docstrings_become_lists(script: Any) -> None:
     assert lists("    m = d * m") == "    m = d * m"
 
 
+def test_parameters_with_one_description_have_an_entry_each(script: Any) -> None:
+    pytest.importorskip("griffe", reason="The site's tools are not installed: pip install '.[docs]'.")
+    split = script("site/docstrings").split_names
+    text = "Parameters\n---\nlr, momentum : float\n    Of the optimizer.\n    More.\nsteps : int\n    Of training."
+    entry = "{} : float\n    Of the optimizer.\n    More.\n"
+    own = entry.format("lr") + entry.format("momentum")
+    assert split(text) == f"Parameters\n---\n{own}steps : int\n    Of training."
+
+
 def test_a_number_and_its_error_stay_on_one_line(script: Any) -> None:
     pytest.importorskip("mkdocs", reason="The site's tools are not installed: pip install '.[docs]'.")
     finish = script("site/pages").on_page_content

@@ -18,7 +18,8 @@ class Settings(griffe.Extension):
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
-            obj.docstring.value = "\n\n".join(map(list_entries, inspect.cleandoc(obj.docstring.value).split("\n\n")))
+            text = "\n\n".join(map(list_entries, inspect.cleandoc(obj.docstring.value).split("\n\n")))
+            obj.docstring.value = split_names(text)
 
 
 def list_entries(paragraph: str) -> str:
@@ -34,6 +35,12 @@ def list_entries(paragraph: str) -> str:
             entries.append(line.strip())
     parts = [part for entry in entries for part in re.split(r"\s{3,}(?=[`\w, ]+: )", entry)]
     return "\n".join("- " + re.sub(r"^([`\w, ]+?): ", _embolden, part) for part in parts)
+
+
+def split_names(text: str) -> str:
+    """Give each of several parameters with one description its own entry: Griffe shows the default of the first."""
+    entries = re.compile(r"^(\w+(?:, \w+)+)( : .*\n(?:    .*\n?)+)", re.MULTILINE)
+    return entries.sub(lambda found: "".join(f"{name}{found[2].rstrip()}\n" for name in found[1].split(", ")), text)
 
 
 def _embolden(found: re.Match[str]) -> str:

@@ -333,8 +333,12 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
     optimizer : str, default 'adam'
         'adam', 'momentum', 'sgd', or 'auto' for the algorithm's own. With Adam it makes no difference whether a loss
         is a sum or a mean over domains, so one learning rate serves all algorithms.
-    lr, momentum, weight_decay : float
-        Of the optimizer.
+    lr : float, default 0.003
+        Learning rate of the optimizer.
+    momentum : float, default 0.9
+        Momentum of the optimizer 'momentum'.
+    weight_decay : float, default 0.001
+        Weight decay of the optimizer.
     scaling : str, default 'quantile'
         How a table's numbers are scaled: 'quantile' (the normal score of a value's rank, so that neither the shape of
         a column nor outliers matter) or 'standard' (mean 0, standard deviation 1).

@@ -176,8 +176,10 @@ def compare(
         Called with the `Progress` as trainings finish, in place of showing it.
     members : int, optional
         How many networks predict together, in every trial; by default as many as the estimator says: 4 for a table.
-    executor, address : str
-        'local', or 'ray' and where its cluster is; None starts Ray on this machine.
+    executor : str
+        'local' or 'ray'.
+    address : str, optional
+        Where the Ray cluster is; None starts Ray on this machine.
     runs : str or Path, optional
         A directory that keeps what is trained. After an interruption the same call goes on from there, to the same
         result, bit for bit; other data or options start anew.

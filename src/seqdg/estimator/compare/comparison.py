@@ -157,10 +157,34 @@ def exceeds_error(gap: float, error: float) -> bool:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """The scores of algorithms with every domain held out in turn.
+    """The scores of algorithms with every domain held out in turn, as `seqdg.compare` returns them.
 
-    In a notebook it is its leaderboard. `print` it, or read `scores`, `expected`, `interval`, `metrics`, `warnings`,
-    `estimator`.
+    In a notebook it is its leaderboard; `print` shows it too.
+
+    Attributes
+    ----------
+    estimator : DomainClassifier or DomainRegressor
+        The ensemble, or the single choice, fitted on all domains.
+    domains : tuple of str
+        The domains, each of which was held out.
+    sentence : str
+        What to expect on the next domain, in words.
+    notes : tuple of str
+        What was decided about the data and the candidates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import seqdg
+    >>> draw = np.random.default_rng(0)
+    >>> X, hospital = draw.normal(size=(90, 2)), np.repeat(["north", "south", "east"], 30)
+    >>> ill = np.where(X[:, 0] > 0, "yes", "no")
+    >>> comparison = seqdg.compare(X, ill, hospital, candidates=["logistic", "knn"], baseline=None, seeds=1)
+    >>> comparison.leaderboard()["candidate"].tolist()[-1]
+    'majority-class'
+    >>> low, high = comparison.interval
+    >>> low < comparison.expected < high
+    True
     """
 
     domains: tuple[str, ...]
@@ -191,8 +215,21 @@ class Comparison:
         return tuple(self.outcomes)
 
     def scores(self, rule: str | None = None, criterion: str | None = None) -> dict[str, Scores]:
-        """Return the mean over seeds on every held-out domain, by algorithm; `chosen` is the choice among them all, and
-        `weighted-ensemble`, by the rule that chose, is what they reach together."""
+        """Return the mean over seeds on every held-out domain, by algorithm.
+
+        Parameters
+        ----------
+        rule : str, optional
+            The rule that chooses settings and steps, such as "source-val"; by default the one that chose.
+        criterion : str, optional
+            Such as "accuracy" or "log_loss"; by default the one that chose.
+
+        Returns
+        -------
+        dict of str to dict
+            By algorithm and domain, with the average and the worst. `chosen` is the choice among them all, and
+            `weighted-ensemble`, by the rule that chose, what they reach together.
+        """
         rule, criterion = rule or self.select, criterion or self.criterion
         by_name = {name: [o for o in self.outcomes[rule] if o.algorithm == name] for name in self.algorithms}
         rows = {name: self._average(outcomes, criterion) for name, outcomes in by_name.items() if outcomes}
@@ -206,12 +243,14 @@ class Comparison:
 
         Scores are in the unit of the printed tables: accuracy and other shares in %, R² as it is.
 
-        held_out, worst: the mean and the worst score on held-out domains.   stderr: the standard error of the mean,
-        over the domains.   source_val: the mean score on validation rows of the sources.   fit_seconds: of one training
-        with a domain held out, evaluations included; trainings of a stack share its time.   predict_seconds: for 1,000
-        rows.   chosen: True for the winner.   transductive: whether it needs the rows of the unseen domain together.
-        weight: in the ensemble, where there is one. Then `weighted-ensemble` and `chosen`, a single pick in its place,
-        have rows too.
+        Returns
+        -------
+        pandas.DataFrame
+            `held_out` and `worst` are the mean and the worst score on held-out domains, `stderr` the standard error of
+            the mean over the domains, `source_val` the mean score on validation rows of the sources, `fit_seconds` of
+            one training (trainings of a stack share its time), `predict_seconds` of 1,000 rows. `chosen` marks the
+            winner, `transductive` what needs the rows of the unseen domain together. With an ensemble `weight` is a
+            candidate's weight, and `weighted-ensemble` and `chosen`, a single pick in its place, have rows too.
         """
         rows: list[dict[str, Any]] = []
         scores, weights = self.scores(), {member.algorithm: member.weight for member in self.members}
@@ -276,7 +315,13 @@ class Comparison:
         return WEIGHTED if self.combined else CHOSEN
 
     def metrics(self) -> dict[str, Scores]:
-        """Return every criterion of the winner, by domain (and AVERAGE, WORST) and criterion."""
+        """Return every criterion of the winner.
+
+        Returns
+        -------
+        dict of str to dict
+            By domain, with the average and the worst, and criterion.
+        """
         outcomes = self.combined or self.chosen[self.select]
         known = [c for c in CRITERIA if any(c in o.record.history[-1].held_out for o in outcomes)]
         columns = {c: self.scores(criterion=c)[self.judged] for c in known}
