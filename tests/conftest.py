@@ -128,7 +128,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def hospitals() -> tuple[Any, Any, Any]:
-    """A table like those that people have: X (numbers on odd scales, words, gaps), y (words), domains (words)."""
+    """A table like those that people have: X (odd scales, text, missing values), y (text), domains (text)."""
     import pandas as pd
 
     draw = np.random.default_rng(0)

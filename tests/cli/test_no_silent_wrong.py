@@ -240,7 +240,7 @@ def test_a_stray_word_is_refused_until_the_user_decides(tmp_path):
     assert "t.csv has no column 'Age'. Did you mean 'age'?" in refused(fit(frame, tmp_path, "--types", "Age=words"))
 
 
-def test_numbers_that_mean_a_gap_are_named(tmp_path):
+def test_numbers_that_mean_a_missing_value_are_named(tmp_path):
     frame = make_patients()
     frame.loc[:9, "age"] = -999
     done = fit(frame, tmp_path, "--na", "-999")

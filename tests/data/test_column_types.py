@@ -20,7 +20,7 @@ def decide(frame: Frame, kind: str = "", na: tuple[str, ...] = (), is_text: bool
     return decided.columns[0], decided.types[0].describe()
 
 
-def test_numbers_with_the_usual_signs_for_a_gap_are_numbers():
+def test_numbers_with_the_usual_signs_for_a_missing_value_are_numbers():
     values, said = decide(words("1", "?", "NA", "n/a", None, " - ", "null", "2.5"))
     np.testing.assert_array_equal(values, [1, *[np.nan] * 6, 2.5])
     assert said == "numbers, 6 missing ('?', 'NA', 'n/a')"
@@ -67,7 +67,7 @@ def test_words_of_which_some_are_numbers_stay_words():
     assert said == "4 categories"
 
 
-def test_a_number_can_stand_for_a_gap():
+def test_a_number_can_stand_for_a_missing_value():
     frame = Frame(("c",), (np.array([1.0, -999.0, 3.0]),), named=True)
     values, said = decide(frame, na=("-999", "?"))
     np.testing.assert_array_equal(values, [1, np.nan, 3])
@@ -76,7 +76,7 @@ def test_a_number_can_stand_for_a_gap():
     np.testing.assert_array_equal(values, [1, np.nan, np.nan])
 
 
-def test_a_sign_for_a_gap_among_words_stays_a_word_and_is_said():
+def test_a_sign_for_a_missing_value_in_text_stays_a_category_and_is_said():
     values, said = decide(words("icu", "?", "er", None))
     assert values.tolist() == ["icu", "?", "er", None]
     assert said == "3 categories, 1 missing, among them '?' (missing? then name it with --na)"

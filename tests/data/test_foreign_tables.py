@@ -1,4 +1,4 @@
-"""Tables that are no plain .csv or .parquet: ARFF, .data, tabs, gzip, Excel; separators, gaps and names of columns."""
+"""Tables that are no plain .csv or .parquet: ARFF, .data, tabs, gzip, Excel; separators, missing values, names."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def test_an_arff_file_gives_the_same_data_set(tmp_path):
     assert load_dataset(spec("t.arff"), tmp_path).fingerprint == load_dataset(spec("plain.csv"), tmp_path).fingerprint
 
 
-def test_a_question_mark_in_an_arff_file_is_a_gap(tmp_path):
+def test_a_question_mark_in_an_arff_file_is_a_missing_value(tmp_path):
     (tmp_path / "t.arff").write_text(ARFF.replace("b,2,no", "?,?,no"))
     frame = open_table(tmp_path / "t.arff").read()
     assert frame.columns[0].tolist() == ["a", None, "a", "b"]
     np.testing.assert_array_equal(frame.columns[1], [1.5, np.nan, 3, 4.5])
 
 
-def test_words_that_stand_for_a_gap_are_named(tmp_path):
+def test_text_that_stands_for_a_missing_value_is_named(tmp_path):
     for name in ("t.csv", "t.data"):
         write(tmp_path / name, rows=[("a", "low", "yes"), ("b", 2.0, "-9")])
         frame = open_table(tmp_path / name, TableFormat(na=("low", "-9"))).read()

@@ -152,7 +152,7 @@ def test_what_is_wrong_with_a_list_is_a_sentence(root, options, sentence):
     assert not any("\n" in problem for problem in problems)
 
 
-def test_a_gap_in_the_list_is_wrong(root):
+def test_a_missing_value_in_the_list_is_wrong(root):
     (root / "list.csv").write_text("file,label,domain\nx/0.png,,a\nx/1.png,dog,\n")
     problems = check_dataset(spec(), root).problems
     assert "list.csv names no label in 1 row: fill in every one." in problems

@@ -11,7 +11,7 @@ from seqdg.data import TableFormat, open_table, open_writer, parse_column, to_wo
 from seqdg.data import table_files as tables
 
 
-def test_a_csv_has_numbers_where_all_cells_are_numbers_or_gaps(tmp_path):
+def test_a_csv_has_numbers_where_all_cells_are_numbers_or_missing(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text(
         'n,w,gap,mixed,flag\n1,"a, b",,1,true\nNA,,,x,false\n2.5e3,"line\nbreak",,,true\n', encoding="utf-8-sig"

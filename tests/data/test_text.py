@@ -1,4 +1,4 @@
-"""Words and free text of a table as numbers; gaps and scales; classes cut from a measurement."""
+"""Categories and free text of a table as numbers; missing values and scales; classes cut from a measurement."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_an_encoder_needs_a_column_of_text():
         spec(encode="mine:count")
 
 
-def test_a_category_becomes_a_column_for_each_word_and_a_gap_none(tmp_path):
+def test_a_category_becomes_a_column_for_each_value_and_a_missing_one_none(tmp_path):
     write(tmp_path, "domain,label,wind,t\na,0,N,1\nb,1,S,2\na,1,,3\nb,0,N,4\n")
     data = load_dataset(spec(categories=("wind",)), tmp_path)
     assert data.x.tolist() == [[1, 1, 0], [3, 0, 0], [2, 0, 1], [4, 1, 0]]

@@ -31,7 +31,7 @@ def test_numbers_far_from_0_that_differ_little_are_exported_in_double_precision(
 
 
 @pytest.mark.slow
-def test_a_table_with_gaps_and_strange_words_gives_the_same_probabilities(fitted, hospitals, tmp_path):
+def test_a_table_with_missing_values_and_strange_words_gives_the_same_probabilities(fitted, hospitals, tmp_path):
     x, _, _ = hospitals
     gap = export_onnx(fitted.model_, tmp_path / "m.onnx")
     assert gap <= 1e-5
@@ -108,7 +108,7 @@ def test_where_not_all_columns_are_named_it_is_said_where_they_are(fitted, tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["agg", "logistic"])
-def test_numbers_that_stand_for_a_gap_do_so_in_the_file_too(algorithm, tmp_path):
+def test_numbers_that_stand_for_a_missing_value_do_so_in_the_file_too(algorithm, tmp_path):
     draw = np.random.default_rng(0)
     days = pd.date_range("2024-01-01", periods=60, freq="h").strftime("%Y-%m-%d %H:%M")
     x = pd.DataFrame({"age": draw.normal(50, 9, 60), "marker": draw.normal(size=60), "day": days})

@@ -154,7 +154,7 @@ def test_dates_in_words_are_read_in_the_order_of_the_training_rows():
     assert np.isnan(raw[1]).all()
 
 
-def test_numbers_that_stand_for_a_gap_do_so_in_new_rows_too():
+def test_numbers_that_stand_for_a_missing_value_do_so_in_new_rows_too():
     frame = make_frame(pd.DataFrame({"a": [1.0, 3.0, -999.0], "w": ["u", "v", "x"]})).decide_types(na=("-999", "x"))
     preprocessing = learn_table_input(frame)
     assert preprocessing.vocabulary == {"w": ("u", "v")}

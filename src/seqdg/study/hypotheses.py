@@ -25,6 +25,7 @@ from seqdg.results import (
     correct_by_holm,
     find_levels,
     format_p,
+    pause_garbage_collection,
     pool_sets,
     pool_sizes,
     select_outcomes,
@@ -230,7 +231,8 @@ def answer_study(study: Study, out: Path | None, select: str = USUAL) -> Answers
 
 def read_parts(study: Study, out: Path | None, select: str = USUAL) -> dict[tuple[str, str], PartScores]:
     """Read the parts that have records, by set and kind."""
-    parts = {part: _read_records(study, part, out) for part in study.parts}
+    with pause_garbage_collection():
+        parts = {part: _read_records(study, part, out) for part in study.parts}
     return {(part.set, part.kind): PartScores(part, records, select) for part, records in parts.items() if records}
 
 

@@ -164,7 +164,7 @@ def test_what_is_taken_though_nothing_tells_it_from_the_simplest_is_warned_of():
     sure = compared((x, y, np.arange(240) // 60), select="source-val", **how)
     assert (sure.winner.algorithm, sure.reason.exceeds_error, sure.warnings) == ("fo-s-mldg", True, [])
     assert sure.paired[0].verdict == "better than agg"
-    unsure = replace(sure, reason=replace(sure.reason, gap=0.01, error=0.02))
+    unsure = replace(sure, reason=replace(sure.reason, lead=0.01, error=0.02))
     (warning,) = unsure.warnings
     assert "fo-s-mldg was chosen, but its lead over agg, which is simpler, may be chance (1.00 ± 2.00 points" in warning
     assert "the rule source-val-1se takes the simpler one" in warning

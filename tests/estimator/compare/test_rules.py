@@ -67,7 +67,7 @@ def test_where_every_lead_may_be_chance_the_simplest_wins():
 def test_what_diverged_is_not_chosen_and_a_domain_without_a_score_is_left_out():
     assert choose([None, [0.5, 0.6]], leaning="-1se").index == 1
     assert choose([None, None], leaning="-1se") is None
-    assert choose([[math.nan, 0.5, 0.5], [0.9, 0.6, 0.7]], leaning="-1se").gap == pytest.approx(0.15)
+    assert choose([[math.nan, 0.5, 0.5], [0.9, 0.6, 0.7]], leaning="-1se").lead == pytest.approx(0.15)
     assert math.isnan(compare_scores([math.nan], [0.1])[0])
 
 

@@ -85,21 +85,21 @@ class Winner:
 class Choice:
     """The index of what was chosen among candidates that begin with the simplest, and why.
 
-    best: the index of the best mean.   gap: by how much the best one's mean exceeds that of the simplest.   error: the
+    best: the index of the best mean.   lead: by how much the best one's mean exceeds that of the simplest.   error: the
     standard error of this, over so many domains; nan of one.
     """
 
     index: int
     best: int
     simplest: int
-    gap: float
+    lead: float
     error: float
     domains: int
 
     @property
     def exceeds_error(self) -> bool:
         """True where the best one's lead over the simplest is larger than its standard error."""
-        return exceeds_error(self.gap, self.error)
+        return exceeds_error(self.lead, self.error)
 
 
 def split_rule(rule: str) -> tuple[str, str]:
@@ -134,25 +134,25 @@ def choose(scores: Sequence[Sequence[float] | None], leaning: str) -> Choice | N
     if not known:
         return None
     best = max(known, key=lambda i: (round(means[i], 9), -i))
-    gaps = {i: compare_scores(scores[best] or (), scores[i] or ()) for i in known}
+    leads = {i: compare_scores(scores[best] or (), scores[i] or ()) for i in known}
     near = POINT if means[best] >= 0 else SHARE_OF_ERROR * -means[best]
     most = {"": -math.inf, WITHIN_ERROR: math.inf, NEAR: near}[leaning]
-    chosen = next(i for i in known if i == best or (not exceeds_error(*gaps[i]) and round(gaps[i][0] - most, 9) <= 0))
+    chosen = next(i for i in known if i == best or (not exceeds_error(*leads[i]) and round(leads[i][0] - most, 9) <= 0))
     sources = sum(map(math.isfinite, scores[best] or ()))
-    return Choice(chosen, best, known[0], *gaps[known[0]], sources)
+    return Choice(chosen, best, known[0], *leads[known[0]], sources)
 
 
 def compare_scores(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
     """Return the mean paired difference of scores over domains and its standard error; nan of fewer than two."""
-    gaps = [a - b for a, b in zip(first, second, strict=True) if math.isfinite(a) and math.isfinite(b)]
-    if not gaps:
+    leads = [a - b for a, b in zip(first, second, strict=True) if math.isfinite(a) and math.isfinite(b)]
+    if not leads:
         return math.nan, math.nan
-    return fmean(gaps), stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.nan
+    return fmean(leads), stdev(leads) / math.sqrt(len(leads)) if len(leads) > 1 else math.nan
 
 
-def exceeds_error(gap: float, error: float) -> bool:
-    """Return whether a gap is larger than its standard error: False where the error is not known."""
-    return round(gap, 9) > round(error, 9) if math.isfinite(error) else False
+def exceeds_error(lead: float, error: float) -> bool:
+    """Return whether a lead is larger than its standard error: False where the error is not known."""
+    return round(lead, 9) > round(error, 9) if math.isfinite(error) else False
 
 
 @dataclass(frozen=True, repr=False)
@@ -419,7 +419,7 @@ class Comparison:
         if not self.members and not split_rule(self.select)[1] and best != simplest and not self.reason.exceeds_error:
             warnings.append(
                 f"{best} was chosen, but its lead over {simplest}, which is simpler, may be chance "
-                f"({self._format_gap()}): the rule {self.select}{WITHIN_ERROR} takes the simpler one."
+                f"({self._format_lead()}): the rule {self.select}{WITHIN_ERROR} takes the simpler one."
             )
         choices = self.combined or self.chosen[self.select]
         lost = sum(o.value is None for o in choices)
@@ -584,29 +584,31 @@ class Comparison:
             return []
         if best == simplest:
             return [f"{best} is the simplest and scores best by this rule."]
-        gap = self._format_gap()
+        lead = self._format_lead()
         if winner == best:
             if self.reason.exceeds_error:
-                return [f"It beat {simplest}, the simplest candidate, by {gap} (more than one standard error)."]
-            return [f"Its lead over {simplest}, the simplest, may be chance, but is too large to give up: {gap}."]
+                return [f"It beat {simplest}, the simplest candidate, by {lead} (more than one standard error)."]
+            return [f"Its lead over {simplest}, the simplest, may be chance, but is too large to give up: {lead}."]
         if winner == simplest:
-            return [f"{best} scores best by this rule, but its lead over {winner}, the simplest, may be chance: {gap}."]
+            return [
+                f"{best} scores best by this rule, but its lead over {winner}, the simplest, may be chance: {lead}."
+            ]
         return [f"{best} scores best by this rule, but its lead over {winner}, which is simpler, may be chance."]
 
     def _name_ends(self) -> tuple[str, str]:
         """Name the algorithms of the best candidate and of the simplest."""
         return self.ranked[self.reason.best], self.ranked[self.reason.simplest]
 
-    def _format_gap(self) -> str:
+    def _format_lead(self) -> str:
         unit, why = self._unit, self.reason
         for _ in range(3):  # so that a lead just above its error does not look the same
             unit = replace(unit, digits=unit.digits + 1)
-            if _format(why.gap + 0.0, unit) != _format(why.error, unit):
+            if _format(why.lead + 0.0, unit) != _format(why.error, unit):
                 break
-        gap, over = _format(why.gap + 0.0, unit), f"over {count_things(why.domains, 'domain')}"
+        lead, over = _format(why.lead + 0.0, unit), f"over {count_things(why.domains, 'domain')}"
         if not math.isfinite(why.error):
-            return f"{gap} {unit.points} {over}, too few for a standard error".replace("  ", " ")
-        return f"{gap} ± {_format(why.error, unit)} {unit.points} {over}".replace("  ", " ")
+            return f"{lead} {unit.points} {over}, too few for a standard error".replace("  ", " ")
+        return f"{lead} ± {_format(why.error, unit)} {unit.points} {over}".replace("  ", " ")
 
     def _format_points(self, value: float) -> str:
         return f"{_format(value, self._unit)} {self._unit.points}".rstrip()
