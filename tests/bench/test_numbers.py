@@ -51,7 +51,18 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rents")
     write_rents(folder)
     (folder / "rents.toml").write_text(TOML)
-    words = ["bench", folder / "rents.toml", "--data", folder, "--out", folder / "run", "--device", "cpu"]
+    words = [
+        "bench",
+        folder / "rents.toml",
+        "--data",
+        folder,
+        "--out",
+        folder / "run",
+        "--device",
+        "cpu",
+        "--workers",
+        0,
+    ]
     done = seqdg(*words, "--save-predictions", "--save-weights")
     assert done.returncode == 0, done.stderr
     return folder, done.stdout

@@ -18,7 +18,7 @@ from seqdg.base import UsageError
 from seqdg.results import Store
 
 GRACE = 20.0  # seconds: clusters give 30 before they send SIGKILL
-WORDS = ["bench", "--algorithms", "mldg", "--held-out", "0", "--trials", "1", "--steps", "12000"]
+WORDS = ["bench", "--algorithms", "mldg", "--held-out", "0", "--trials", "1", "--steps", "8000"]
 STUDY = """
 title = "One part"
 
@@ -28,7 +28,7 @@ benchmark = "rotated-mnist"
 algorithms = ["mldg"]
 held_out = ["0"]
 trials = 1
-steps = 12000
+steps = 8000
 """
 
 
@@ -120,7 +120,7 @@ def test_a_fit_that_is_terminated_goes_on_to_the_same_model(tmp_path: Path, work
     (tmp_path / "table.csv").write_text("\n".join(["x,y,ill,site", *rows]) + "\n")
     words = [
         "fit", "table.csv", "--label", "ill", "--domain", "site", "--choose", "--candidates", "fo-mldg,agg",
-        "--steps", 2500, "--hidden", 8, "--seeds", 1, "--device", "cpu", "--workers", workers, "--out",
+        "--steps", 1500, "--hidden", 8, "--seeds", 1, "--device", "cpu", "--workers", workers, "--out",
     ]  # fmt: skip
     partial = tmp_path / "model.partial"
     err = terminate(started(*words, "model", cwd=tmp_path), lambda: (partial / "results.sqlite").exists(), os.killpg)

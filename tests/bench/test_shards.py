@@ -155,7 +155,7 @@ def test_more_shards_than_groups_leave_some_with_nothing(shards: list[Path], tmp
 def test_killed_shards_in_other_folders_continue_to_the_same_records(tmp_path: Path) -> None:
     """240 trials as 8 shards in 8 processes, two of them killed."""
     words = ["bench", "--algorithms", "agg,agg+ema,fo-s-mldg,coral", "--held-out", "0,45,75", "--trials", 20]
-    words = [*words, "--steps", 60, "--rows", 60, "--workers", 0]
+    words = [*words, "--steps", 20, "--rows", 60, "--workers", 0]
     assert seqdg(*words, "--out", tmp_path / "whole").returncode == 0
     running = []
     for i in range(1, 9):

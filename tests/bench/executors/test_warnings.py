@@ -106,7 +106,14 @@ def test_a_choice_notes_what_its_trainings_warn_of_in_every_executor(
         "--select",
         "source-val",
     ]
-    candidates = ["--candidates", "./odd.py:odd,ridge,extra-trees", "--set", "ridge.decay=0"]
+    candidates = [
+        "--candidates",
+        "./odd.py:odd,ridge,extra-trees",
+        "--set",
+        "ridge.decay=0",
+        "--set",
+        "extra-trees.trees=20",
+    ]
     done = subprocess.run(
         [sys.executable, "-c", MAIN, *words, *candidates, "--steps", "3", "--seeds", "1", *where, "--out", "model"],
         cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
