@@ -160,7 +160,8 @@ class Record:
         """Return the record of such a row; raise any error where it is none.   read: turns JSON into what it says."""
         for name, kind in TRIAL.items():
             value = row[name] if name not in _LAST else None
-            if value is not None and not (isinstance(value, _KINDS[kind]) and (kind != "float64" or isfinite(value))):
+            is_right = value is None or isinstance(value, _KINDS[kind])
+            if not is_right or (isinstance(value, float) and not isfinite(value)):
                 raise ValueError(f"its {name} is {value!r}")
         if row["key"].startswith("/") or ".." in row["key"]:  # weights and predictions are named by it
             raise UsageError(
