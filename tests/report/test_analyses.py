@@ -9,7 +9,7 @@ import pytest
 
 import seqdg.paper
 from seqdg.base import UsageError
-from seqdg.report import analyses
+from seqdg.report import analyses, format_significant
 from seqdg.report.analyses import find_analysis, list_analyses, register_analysis, show_analyses, show_analysis
 from seqdg.results import Analysis
 
@@ -152,8 +152,23 @@ def test_similarity_says_where_weights_part_on_the_way_and_not_only_where_they_e
     layers["one"] = {"mean": [1.0, 0.99, 1.0], "spread": None}
     layers["head"] = {"mean": [1.0, 0.5, 1.0], "spread": [0.0, 0.1, 0.01]}
     shown = show_analysis("similarity", payloads["similarity"])
-    assert "part most in head (cosine down to 0.500000) and least in one (0.990000)." in shown.text[0]
-    assert shown.tables[0].rows[0][1][1] == "1.000000 ± 0.010000, lowest 0.500000"
+    assert "part most in head (up to 60.0 degrees) and least in one (8.1)." in shown.text[0]
+    assert shown.tables[0].rows[0][1][1] == "0.00, at most 60.00"
+
+
+def test_similarity_has_readable_numbers_where_cosines_are_nearly_1(payloads):
+    layers = payloads["similarity"]["numbers"]["curves"]["undo-bias"]["layers"]
+    layers["one"] = {"mean": [1.0 + 1e-12, 0.999998, 0.999999], "spread": None}
+    shown = show_analysis("similarity", payloads["similarity"])
+    assert shown.tables[0].rows[0][1][0] == "0.08, at most 0.11"
+    axes = shown.figures[0].panels[0].chart.to_json(validate=False)
+    assert "angle in degrees" in axes
+    assert "cosine" not in axes
+
+
+@pytest.mark.parametrize(("value", "said"), [(2.0, "+2.00"), (0.28, "+0.280"), (0.0, "+0.00"), (123.4, "+123")])
+def test_three_digits_are_three_digits(value, said):
+    assert format_significant(value, "+") == said
 
 
 @pytest.mark.parametrize("name", ["similarity", "alignment", "invariance"])

@@ -61,7 +61,7 @@ def test_facts_hold_fingerprint_versions_commit_and_device(run):
     assert found["Data fingerprint"] == "f" * 64
     assert found["Versions"] == "seqdg 0.1.0, torch 2.13.0, python 3.11.7"
     assert found["Commit"] == "0123456789ab"
-    assert found["Net"] == "name mlp, hidden 64-32"
+    assert found["Network"] == "name mlp, hidden 64-32"
 
 
 def test_what_of_the_protocol_is_an_algorithms_own_stands_with_its_settings(run):

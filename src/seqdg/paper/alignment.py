@@ -97,12 +97,8 @@ def show(payload: report.Payload, looks: report.Looks) -> report.Section:
     rows = []
     for name, c in curves.items():
         spread = c["cosine_spread"][-1] if c["cosine_spread"] else None
-        rows.append(
-            (
-                name,
-                [f"{fmean(c['cosine']):.3f}", report.format_mean(c["cosine"][-1], spread, 3), f"{c['inner'][-1]:.3g}"],
-            )
-        )
+        mean, end = f"{fmean(c['cosine']):.3f}", report.format_mean(c["cosine"][-1], spread, 3)
+        rows.append((name, [mean, end, report.format_significant(c["inner"][-1])]))
     head = ["algorithm", "cosine, mean over training", "cosine at the end", "inner product at the end"]
     table = report.Table("Gradients of different source domains", head, rows)
     caption = (

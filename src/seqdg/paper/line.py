@@ -125,12 +125,15 @@ def show(payload: report.Payload, looks: report.Looks) -> report.Section:
         last, average = c["at"].index(0.0), c["at"].index(1.0)
         spread = c["accuracy_spread"] or [None] * len(c["at"])
         reached = [report.format_mean(c["accuracy"][i], spread[i], 1) for i in (last, average)]
-        rows.append((name, [*reached, *(f"{rise:+.3g}" for rise in find_rise(c)), f"{c['distance']:.3g}"]))
+        rises = [report.format_significant(rise, "+") for rise in find_rise(c)]
+        rows.append((name, [*reached, *rises, report.format_significant(c["distance"])]))
     head = ["algorithm", "accuracy, last", "average", "rise around the last", "around the average", "distance"]
     tables = [report.Table("Last weights and their average", head, rows)]
     if numbers["between"]:
         first = next(iter(curves))
-        barriers = [(name, [f"{_find_barrier(c):+.3g}"]) for name, c in numbers["between"].items()]
+        barriers = [
+            (name, [report.format_significant(_find_barrier(c), "+")]) for name, c in numbers["between"].items()
+        ]
         over = f"From the average of {first}: barrier of the loss on the sources"
         tables.append(report.Table(over, ["to", "barrier"], barriers))
     caption = (

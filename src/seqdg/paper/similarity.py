@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -47,46 +47,51 @@ def compute_cosines(copies: Params) -> dict[str, Tensor]:
     return cosines
 
 
-DIGITS = 6
 TITLE = "Similarity of domain-specific weights"
 
 
 def show(payload: report.Payload, looks: report.Looks) -> report.Section:
-    """Show the cosine between domain-specific weights, a panel per layer."""
+    """Show the angle between domain-specific weights, a panel per layer.
+
+    Cosines are so near 1 that they may differ in the sixth digit alone; angles differ in the first.
+    """
     curves = payload["numbers"]["curves"]
     if not curves:
         return report.make_section(payload, "similarity", TITLE, [], [])
     looks = report.pick_styles(looks, curves)
     layers = list(dict.fromkeys(layer for c in curves.values() for layer in c["layers"]))
+    angles = {name: _find_angles(c["layers"]) for name, c in curves.items()}
     panels, rows = [], []
     for layer in layers:
-        drawn = {n: (c["at"], c["layers"][layer]["mean"]) for n, c in curves.items() if layer in c["layers"]}
-        panels.append(report.draw_lines(drawn, "step", "cosine", looks, layer))
-    for name, c in curves.items():
-        ends = [c["layers"].get(layer) for layer in layers]
-        rows.append((name, [_format_last(end) if end else "-" for end in ends]))
-    table = report.Table("Mean cosine between the sources' weights at the end, and its lowest over the training",
+        drawn = {name: (c["at"], angles[name][layer]) for name, c in curves.items() if layer in c["layers"]}
+        panels.append(report.draw_lines(drawn, "step", "angle in degrees", looks, layer))
+    for name, by_layer in angles.items():
+        ends = [by_layer.get(layer) for layer in layers]
+        rows.append((name, [f"{end[-1]:.2f}, at most {max(end):.2f}" if end else "-" for end in ends]))
+    table = report.Table("Angle between the sources' weights at the end, and its largest over the training, in degrees",
                   ["algorithm", *layers], rows)  # fmt: skip
     caption = (
-        "Mean cosine over all pairs of source domains between their own copies of a layer's weights; 1 is the same."
+        "Angle between the source domains' own copies of a layer's weights, of the mean cosine over all pairs; 0 is "
+        "the same, 90 unrelated."
     )
     figure = report.Figure("similarity", TITLE, panels, caption, looks, has_legend=True)
-    return report.make_section(payload, "similarity", TITLE, [figure], [table], _state_findings(curves))
+    return report.make_section(payload, "similarity", TITLE, [figure], [table], _state_findings(angles))
 
 
-def _format_last(curve: Mapping[str, Any]) -> str:
-    end = report.format_mean(curve["mean"][-1], curve["spread"][-1] if curve["spread"] else None, DIGITS)
-    return f"{end}, lowest {min(curve['mean']):.{DIGITS}f}"
+def _find_angles(layers: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, list[float]]:
+    """Return the angles in degrees, by layer."""
+    cosines = {layer: [min(1.0, max(-1.0, cosine)) for cosine in curve["mean"]] for layer, curve in layers.items()}
+    return {layer: [math.degrees(math.acos(cosine)) for cosine in values] for layer, values in cosines.items()}
 
 
-def _state_findings(curves: Mapping[str, Any]) -> list[str]:
+def _state_findings(angles: Mapping[str, Mapping[str, Sequence[float]]]) -> list[str]:
     sentences = []
-    for name, c in curves.items():
-        lowest = {layer: min(curve["mean"]) for layer, curve in c["layers"].items()}
-        most, least = min(lowest, key=lambda n: lowest[n]), max(lowest, key=lambda n: lowest[n])
+    for name, by_layer in angles.items():
+        largest = {layer: max(values) for layer, values in by_layer.items()}
+        most, least = max(largest, key=lambda n: largest[n]), min(largest, key=lambda n: largest[n])
         sentences.append(
-            f"{name}: the sources' weights part most in {most} (cosine down to {lowest[most]:.{DIGITS}f}) and least in "
-            f"{least} ({lowest[least]:.{DIGITS}f})."
+            f"{name}: the sources' weights part most in {most} (up to {largest[most]:.1f} degrees) and least in "
+            f"{least} ({largest[least]:.1f})."
         )
     return sentences
 

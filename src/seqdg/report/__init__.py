@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         describe_study,
         find_analysis,
         format_mean,
+        format_significant,
         list_analyses,
         make_section,
         register_analysis,

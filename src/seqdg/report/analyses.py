@@ -135,7 +135,7 @@ def summarize_learning(sections: Sequence[Section], run: RunContents) -> str:
         command = propose_analysis(run)
         hint = f" `{command}` makes one, for the next report; there are others in place of invariance, such as tsne."
         return "No analysis has been run." + (hint if command else "")
-    return " ".join([*sentences[:3], "Of how many seeds that is stands below, with each."])
+    return " ".join([*sentences[:3], "Seed counts are listed with each analysis."])
 
 
 def propose_analysis(run: RunContents) -> str:
@@ -199,6 +199,11 @@ def describe_study(payload: Payload) -> str:
     count = "One seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
     length = " or ".join(str(n) for n in steps)
     return f"Held out: {study['held_out']}. {count}, {length} steps."
+
+
+def format_significant(value: float, sign: str = "") -> str:
+    """Format a number with three significant digits, as in `2.00` and `0.0312`."""
+    return f"{value:{sign}#.3g}".rstrip(".")
 
 
 def format_mean(mean: float, spread: float | None, digits: int = 2) -> str:

@@ -297,14 +297,15 @@ def _show_confusions(run: RunContents) -> list[Section]:
         rows = [(names[i], [names[j], f"{v:.1f}"]) for v, i, j in worst]
         tables.append(Table(caption, ["true class", "predicted as", "%"], rows))
     text = ["Counted on every held-out row, at the step that source validation chose (--save-predictions)."]
-    return [Section("confusion", "Which classes are confused?", text, tables=tables)] if tables else []
+    first, others = tables[:1], tables[1:]
+    return [Section("confusion", "Which classes are confused?", text, tables=first, aside=others)] if tables else []
 
 
 def _show_commands(run: RunContents) -> Section:
     facts = [(name, [text]) for name, text in list_facts(run)]
     settings = [(name, [" | ".join(texts)]) for name, texts in list_settings(run)]
     tables = [
-        Table("What these results are of", ["", ""], facts, is_text=True),
+        Table("What was run", ["", ""], facts, is_text=True),
         Table("Settings of every algorithm", ["algorithm", "settings"], settings, is_text=True),
     ]
     return Section("reproduce", "How to reproduce it", tables=tables if run.records else (), code=list_commands(run))

@@ -120,7 +120,10 @@ def list_facts(run: RunContents) -> list[tuple[str, str]]:
         ("Benchmark", run.benchmark),
         ("Data fingerprint", join(lambda r: r.description.get("data", ""))),
         ("Weight file (sha256)", join(lambda r: r.description["net"].get("weights") or "")),
-        ("Net", join(lambda r: _format_settings({k: v for k, v in r.description["net"].items() if k != "weights"}))),
+        (
+            "Network",
+            join(lambda r: _format_settings({k: v for k, v in r.description["net"].items() if k != "weights"})),
+        ),
         ("Protocol", _format_settings(_find_common(run.records))),
         ("Versions", join(lambda r: ", ".join(f"{name} {number}" for name, number in r.versions.items()))),
         ("Commit", join(lambda r: r.commit)),
