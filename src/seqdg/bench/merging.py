@@ -2,48 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from seqdg.base import Folder, UsageError, count_things, list_some, refuse_broken
-from seqdg.bench.planning import Plan, Shard, take_shard
+from seqdg.bench.planning import SHARD, Part
 from seqdg.bench.reruns import META as CODE
 from seqdg.bench.reruns import read_noted
 from seqdg.results import CLASSES, COMMANDS, DOMAINS, FAILED, FILES, Record, Store, lock_directory, make_directory
 
-META = "shard"  # in the store of a shard: its `Part`
 MOST_SHARDS = 10**6
 KEPT = ("weights", "predictions")  # folders of a run, whose files are named by trials
-
-
-@dataclass(frozen=True)
-class Part:
-    """What the store of a shard knows of the whole plan.
-
-    plan: a hash of all trials and their groups.   positions: of the shard's own trials in the plan, by key.
-    """
-
-    index: int
-    count: int
-    plan: str
-    trials: int
-    positions: Mapping[str, int]
-
-
-def note_part(store: Store, plan: Plan, shard: Shard) -> None:
-    """Note in the store of a shard which part of which plan it is."""
-    group_keys = {trial.key: group.key for group in plan.groups for trial in group.trials}
-    text = json.dumps([[trial.key, group_keys[trial.key]] for trial in plan.trials])
-    own = {trial.key for trial in take_shard(plan, shard).trials}
-    positions = {trial.key: i for i, trial in enumerate(plan.trials) if trial.key in own}
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    store.set_meta(META, json.dumps(asdict(Part(shard.index, shard.count, digest, len(plan.trials), positions))))
 
 
 @dataclass(frozen=True)
@@ -105,7 +79,7 @@ def merge_shards(paths: Sequence[Path], out: Path) -> Merged:
 def _open_out(out: Path, benchmark: str) -> Iterator[Store]:
     make_directory(out)
     with lock_directory(out), closing(Store.create(out, benchmark)) as store:
-        if store.meta(META) is not None:
+        if store.meta(SHARD) is not None:
             raise UsageError(f"{out} is a shard itself: give --out another directory.")
         for folder in KEPT:
             Folder(out.resolve()).remove_unfinished(folder)
@@ -113,7 +87,7 @@ def _open_out(out: Path, benchmark: str) -> Iterator[Store]:
 
 
 def _read_part(path: Path, store: Store) -> Part:
-    text = store.meta(META)
+    text = store.meta(SHARD)
     if text is None:
         raise UsageError(f"{path} is no shard: `seqdg bench --shard 1/8` makes one. `seqdg pack` joins whole runs.")
     with refuse_broken(f"{path} does not say which part of its plan it is", ": its store is damaged."):

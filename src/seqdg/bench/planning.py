@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import torch
 
@@ -15,6 +17,7 @@ from seqdg.bench.learners.stack_learner import find_learner_of
 from seqdg.bench.task import Group, Task, Trial, group_trials
 from seqdg.data import Dataset
 from seqdg.nets import Net, is_own_net
+from seqdg.results import Store
 from seqdg.training import list_sources, split_rows
 
 COMPILING = ("auto", "on", "off")
@@ -191,6 +194,7 @@ def _count_steps(group: Group) -> int:
 # Shards ---------------------------------------------------------------------------------------------------------------
 
 AUTO = "auto"
+SHARD = "shard"  # in the store of a shard: its `Part`
 # What job arrays call the number of a task, and from which number they count.
 ARRAYS = {
     "SLURM_ARRAY_TASK_ID": 1,
@@ -243,3 +247,27 @@ def take_shard(plan: Plan, shard: Shard) -> Plan:
     keys = {trial.key for group in groups for trial in group.trials}
     missing = tuple(group for group in plan.missing if group.trials[0].key in keys)
     return replace(plan, trials=tuple(t for t in plan.trials if t.key in keys), groups=groups, missing=missing)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the store of a shard knows of the whole plan.
+
+    plan: a hash of all trials and their groups.   positions: of the shard's own trials in the plan, by key.
+    """
+
+    index: int
+    count: int
+    plan: str
+    trials: int
+    positions: Mapping[str, int]
+
+
+def note_part(store: Store, plan: Plan, shard: Shard) -> None:
+    """Note in the store of a shard which part of which plan it is."""
+    group_keys = {trial.key: group.key for group in plan.groups for trial in group.trials}
+    text = json.dumps([[trial.key, group_keys[trial.key]] for trial in plan.trials])
+    own = {trial.key for trial in take_shard(plan, shard).trials}
+    positions = {trial.key: i for i, trial in enumerate(plan.trials) if trial.key in own}
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    store.set_meta(SHARD, json.dumps(asdict(Part(shard.index, shard.count, digest, len(plan.trials), positions))))

@@ -36,8 +36,17 @@ from seqdg.bench.execution import (
 )
 from seqdg.bench.executors import choose_executor, is_short
 from seqdg.bench.learners.stack_learner import StackLearner, find_learner
-from seqdg.bench.merging import note_part
-from seqdg.bench.planning import Kind, Plan, Shard, choose_compiled, parse_shard, plan_further, take_shard, time_groups
+from seqdg.bench.planning import (
+    Kind,
+    Plan,
+    Shard,
+    choose_compiled,
+    note_part,
+    parse_shard,
+    plan_further,
+    take_shard,
+    time_groups,
+)
 from seqdg.bench.reruns import check_code
 from seqdg.bench.search import TrialSearch, list_reused
 from seqdg.bench.task import Session, Trial, collect_by
