@@ -107,40 +107,29 @@ NOTATION_LINK = "[Notation](../algorithms.md#notation), [costs of a step](../alg
 
 NOTES = """## Notes
 
-**DomainBed.** The baselines follow its conventions (means, pairs, normalization). On the same network and
-minibatches `agg`, `coral`, `mmd`, `vrex`, `irm`, `sd`, `ib-erm`, `ib-irm`, `iga`, `group-dro`, `and-mask`,
-`sand-mask`, `rsc`, `cad` and, with the same splits, `causirl` give its gradients; a test compares them. Some
-defaults are smaller than its own, which are for Adam at a rate of 5e-5. We differ where DomainBed is wrong: its MTL
-overwrites every embedding with noise, its MLDG takes the look-ahead step by a new Adam each time, and `is_project`
-of its CAD names a variable that does not exist.
+**DomainBed.** The baselines follow its conventions. On the same network and minibatches `agg`, `coral`, `mmd`, `vrex`,
+`irm`, `sd`, `ib-erm`, `ib-irm`, `iga`, `group-dro`, `and-mask`, `sand-mask`, `rsc`, `cad` and `causirl` give its
+gradients; a test compares them. We differ where DomainBed is wrong: its MTL overwrites every embedding with noise, its
+MLDG takes the look-ahead step by a new Adam each time, and `is_project` of its CAD names a variable that does not
+exist.
 
-**Stages.** A penalty that is weak at first (`anneal`) makes two stages, the second with a new optimizer, as in
-DomainBed; a weight below 1 holds from the start.
+**Stages.** A penalty that is weak at first (`anneal`) makes two stages, the second with a new optimizer.
 
 **Transductive.** `arm`, `mtl` and `t3a` learn from the unlabelled rows of the unseen domain that are predicted
 together. Tables and reports say so.
 
-**Equation 3 of Li et al. (2020)** looks ahead along the sum of past losses without beta, their Algorithm 1 along a
-sum with it. We follow Algorithm 1; the two agree in all of the paper's settings except those for AlexNet. See
-[fidelity](fidelity.md).
-
 **Which bases chain.** A penalty that is symmetric in the domains folds into itself: `Sequential` of `vrex` is `vrex`
-times the number of domains, whatever the path, and warns. Sequential learning adds something only where a step acts
-on the past: by a look-ahead, by pooling it or by holding it fixed. Without their penalty, `s-coral`, `s-irm` and
-`s-group-dro` are FO-S-MLDG.
+times the number of domains, and warns. Sequential learning adds something only where a step acts on the past.
 
 **Learning rate of sums.** `undo-bias` and every sequential form sum over the domains, where `agg` takes the mean.
-Under `sgd` and `momentum` their learning rate, unless you or the benchmark set it, is therefore the protocol's
-divided by the number of domains in a step.
+Under `sgd` and `momentum` their default learning rate is therefore divided by the number of domains in a step.
 
 **Schedules and optimizers.** `schedule` in `[protocol]`, or `--set agg.schedule=cosine`, is `constant`, `cosine` or
-`steps` (times `drop` after every share `drop_every` of the steps); `warmup` is the share of the steps over which the
-rate rises. `optimizer` is `sgd`, `momentum`, `adam` (decoupled weight decay, as AdamW) or `adam-l2` (as torch's Adam
-and DomainBed).
+`steps`; `warmup` is the share of the steps over which the rate rises. `optimizer` is `sgd`, `momentum`, `adam` (as
+AdamW) or `adam-l2` (as torch's Adam and DomainBed).
 
-**Path and domains.** `path = "fixed"` (`--set fo-s-mldg.path=fixed`) visits the domains in the order of the data set
-at every step. `domains_per_step = 6` visits 6 random source domains per step, in rounds, so that a step does not
-grow with the number of domains. An algorithm of yours that needs all of them says `needs_all = True`.
+**Path and domains.** `path = "fixed"` visits the domains in the order of the data set at every step.
+`domains_per_step = 6` visits 6 random source domains per step, so that a step does not grow with their number.
 """
 
 WRAPPERS = f"""# Wrappers
