@@ -1,8 +1,9 @@
 """Draw the pictures of the front page and the gallery: `python scripts/make_front.py [--run]`.
 
-leaderboard.svg is drawn from the published records of WISDM: the accuracy on each of ten people who were held out, and
-the interval for the next person. terminal.svg shows COMMAND and what it printed, as terminal.txt has it. A test checks
-that both are current. --run runs COMMAND again, and the examples of docs/gallery.md, which draw gallery-*.svg.
+leaderboard.svg, and leaderboard-phone.svg for narrow screens, are drawn from the published records of WISDM: the
+accuracy on each of ten people who were held out, and the interval for the next person. terminal.svg shows COMMAND and
+what it printed, as terminal.txt has it. A test checks that they are current. --run runs COMMAND again, and the examples
+of docs/gallery.md, which draw gallery-*.svg.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from contextlib import closing
 from html import escape
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 from seqdg import bench, results
 
@@ -35,7 +37,6 @@ SHOWN = {  # of the records, with plain names
     "agg": "plain training",
     "svc": "support vector machine",
 }
-WIDTH, LEFT, RIGHT, TOP, ROW = 760, 225, 680, 78, 31
 COLUMNS = 106  # of the terminal
 LOW, HIGH = 65.0, 92.0  # of the axis, in %
 FONTS = 'system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif'
@@ -69,55 +70,92 @@ def read_scores() -> dict[str, dict[str, float]]:
     return dict(sorted(scores.items(), key=lambda item: -fmean(item[1].values())))
 
 
-def draw_leaderboard() -> str:
+class Layout(NamedTuple):
+    """Where the rows of the leaderboard are; on a phone the name of a model stands above its dots."""
+
+    name: str
+    width: int
+    left: int
+    right: int
+    top: int
+    row: int
+    tick: int  # between two lines of the grid, in %
+    above: tuple[str, ...]  # what is said above the rows
+    below: tuple[str, ...]  # and below them, after how good it will be
+
+    def find_x(self, percent: float) -> float:
+        return round(self.left + (self.right - self.left) * (percent - LOW) / (HIGH - LOW), 1)
+
+
+DESK = Layout(
+    "leaderboard", 760, 225, 680, 78, 31, 5,
+    ("Six activities from a phone in the pocket. A dot: a person whom the model did not train on. ● the mean of ten.",),
+    ("WISDM: 36 people, ten of them held out in turn, ten seeds. Drawn from the published records.",),
+)  # fmt: skip
+PHONE = Layout(
+    "leaderboard-phone", 360, 12, 290, 124, 50, 10,
+    ("Six activities from a phone in the pocket. A dot: a", "person whom the model did not train on. ● the mean."),
+    ("WISDM: ten of 36 people held out in turn, ten seeds.",),
+)  # fmt: skip
+
+
+def draw_leaderboard(layout: Layout = DESK) -> str:
     """Return the picture: a row for each model, a dot for each person, and the interval of the best."""
-    scores = read_scores()
+    scores, x = read_scores(), layout.find_x
     best, people = next(iter(scores.items()))
     counts = bench.load_benchmark("wisdm").data["counts"]
     ahead = results.predict_next_domain([v / 100 for v in people.values()], [counts[p] for p in people])
     low, high, expected = 100 * ahead.low, 100 * ahead.high, fmean(people.values())
-    height = TOP + ROW * len(scores) + 86
-    said = (
-        f"How good will it be? {expected:.0f} % expected; 90 % interval for the next person: {low:.0f} to {high:.0f} %"
-    )
+    is_phone = layout is PHONE
     title = "Which model is best for a person it has never seen?"
+    asked, answer = (
+        f"How good will it be? {expected:.0f} % expected",
+        f"90 % interval for the next person: {low:.0f} to {high:.0f} %",
+    )
+    titles = ["Which model is best for a", "person it has never seen?"] if is_phone else [title]
+    said = [f"{asked};", answer.replace(" person", "")] if is_phone else [f"{asked}; {answer}"]
+    bottom = layout.top + layout.row * len(scores)
+    height = bottom + 46 + 20 * (len(said) + len(layout.below))
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
-        'aria-labelledby="leaderboard-title">',
-        f'<title id="leaderboard-title">{title} The best of {len(scores)} models on '
-        f"{len(people)} people, each held out: {SHOWN[best]}, {expected:.1f} %. {said}.</title>",
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {layout.width} {height}" role="img" '
+        f'aria-labelledby="{layout.name}-title">',
+        f'<title id="{layout.name}-title">{title} The best of {len(scores)} models on '
+        f"{len(people)} people, each held out: {SHOWN[best]}, {expected:.1f} %. {asked}; {answer}.</title>",
         STYLE,
-        f'<rect class="sheet" width="{WIDTH}" height="{height}"/>',
-        f'<text class="title" x="20" y="30">{title}</text>',
-        '<text class="small" x="20" y="52">Six activities from a phone in the pocket. A dot: a person whom the model '
-        "did not train on. ● the mean of ten.</text>",
+        f'<rect class="sheet" width="{layout.width}" height="{height}"/>',
     ]
-    bottom = TOP + ROW * len(scores)
-    for tick in range(round(LOW), round(HIGH) + 1, 5):
-        parts.append(f'<path class="grid" d="M{_x(tick)} {TOP - 6}V{bottom}"/>')
-        parts.append(f'<text class="small" x="{_x(tick)}" y="{bottom + 18}" text-anchor="middle">{tick} %</text>')
+    margin = 12 if is_phone else 20
+    parts += [f'<text class="title" x="{margin}" y="{30 + 24 * i}">{line}</text>' for i, line in enumerate(titles)]
+    start = 28 + 24 * len(titles)
+    parts += [
+        f'<text class="small" x="{margin}" y="{start + 17 * i}">{line}</text>' for i, line in enumerate(layout.above)
+    ]
+    for tick in range(-(-round(LOW) // layout.tick) * layout.tick, round(HIGH) + 1, layout.tick):
+        parts.append(f'<path class="grid" d="M{x(tick)} {layout.top - 6}V{bottom}"/>')
+        parts.append(f'<text class="small" x="{x(tick)}" y="{bottom + 18}" text-anchor="middle">{tick} %</text>')
     for i, (name, by_person) in enumerate(scores.items()):
-        y = TOP + ROW * i + ROW / 2 - 3
+        y = layout.top + layout.row * (i + 0.5) + (8 if is_phone else -3)
         parts.append(f'<g class="{"best" if i == 0 else "rest"}">')
         if i == 0:
-            parts.append(
-                f'<rect class="band" x="{_x(low)}" y="{y - 13}" width="{_x(high) - _x(low):.1f}" height="26"/>'
-            )
-            parts += [f'<path class="end" d="M{_x(end)} {y - 13}v26"/>' for end in (low, high)]
+            parts.append(f'<rect class="band" x="{x(low)}" y="{y - 13}" width="{x(high) - x(low):.1f}" height="26"/>')
+            parts += [f'<path class="end" d="M{x(end)} {y - 13}v26"/>' for end in (low, high)]
         label = ' class="first"' if i == 0 else ""
-        parts.append(f'<text{label} x="{LEFT - 14}" y="{y + 5}" text-anchor="end">{SHOWN[name]}</text>')
-        parts += [f'<circle class="dot" cx="{_x(value)}" cy="{y}" r="4"/>' for value in by_person.values()]
+        where = (
+            f'x="{layout.left}" y="{y - 17}"' if is_phone else f'x="{layout.left - 14}" y="{y + 5}" text-anchor="end"'
+        )
+        parts.append(f"<text{label} {where}>{SHOWN[name]}</text>")
+        parts += [f'<circle class="dot" cx="{x(value)}" cy="{y}" r="4"/>' for value in by_person.values()]
         mean = fmean(by_person.values())
-        parts.append(f'<circle class="mean" cx="{_x(mean)}" cy="{y}" r="7.5"/>')
-        parts.append(f'<text{label} x="{WIDTH - 20}" y="{y + 5}" text-anchor="end">{mean:.1f} %</text></g>')
-    parts.append(f'<text class="said" x="20" y="{bottom + 48}">{said}</text>')
-    source = "WISDM: 36 people, ten of them held out in turn, ten seeds. Drawn from the published records."
-    parts.append(f'<text class="small" x="20" y="{bottom + 68}">{source}</text></svg>')
-    return "\n".join(parts) + "\n"
-
-
-def _x(percent: float) -> float:
-    return round(LEFT + (RIGHT - LEFT) * (percent - LOW) / (HIGH - LOW), 1)
+        parts.append(f'<circle class="mean" cx="{x(mean)}" cy="{y}" r="7.5"/>')
+        parts.append(f'<text{label} x="{layout.width - margin}" y="{y + 5}" text-anchor="end">{mean:.1f} %</text></g>')
+    parts += [
+        f'<text class="said" x="{margin}" y="{bottom + 48 + 20 * i}">{line}</text>' for i, line in enumerate(said)
+    ]
+    start = bottom + 48 + 20 * len(said)
+    parts += [
+        f'<text class="small" x="{margin}" y="{start + 20 * i}">{line}</text>' for i, line in enumerate(layout.below)
+    ]
+    return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def run_command() -> str:
@@ -190,7 +228,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             for name, text in run_gallery(Path(folder)).items():
                 (PICTURES / name).write_text(text, encoding="utf-8")
-    (DRAWINGS / "leaderboard.svg").write_text(draw_leaderboard(), encoding="utf-8")
+    for layout in (DESK, PHONE):
+        (DRAWINGS / f"{layout.name}.svg").write_text(draw_leaderboard(layout), encoding="utf-8")
     (PICTURES / "terminal.svg").write_text(draw_terminal(transcript.read_text(encoding="utf-8")), encoding="utf-8")
 
 

@@ -84,7 +84,9 @@ def test_a_drawing_is_shown_has_a_title_and_dark_colors(drawing: Path) -> None:
 def test_the_pictures_of_the_front_page_are_current(script: Any, published_runs: Path) -> None:
     front = script("make_front")
     again = "Run: python scripts/make_front.py"
-    assert (front.DRAWINGS / "leaderboard.svg").read_text(encoding="utf-8") == front.draw_leaderboard(), again
+    for layout in (front.DESK, front.PHONE):
+        drawing = front.DRAWINGS / f"{layout.name}.svg"
+        assert drawing.read_text(encoding="utf-8") == front.draw_leaderboard(layout), again
     printed = (front.PICTURES / "terminal.txt").read_text(encoding="utf-8")
     assert (front.PICTURES / "terminal.svg").read_text(encoding="utf-8") == front.draw_terminal(printed), again
     assert printed[printed.index("held out") : printed.index("Next:")].strip() in (

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 OUTSIDE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 IMAGE = re.compile(r'<img [^>]*src="[^"]*drawings/([\w-]+\.svg)"[^>]*>')
+CLASS = re.compile(r'class="([^"]*)"')
 PICTURE = re.compile(r'<img [^>]*src="(?![^"]*drawings/)[^"]*\.svg"[^>]*>')
 ERROR = re.compile(r"(?<=\d) ± (?=\d)")
 LANGUAGES = {".py": "python", ".toml": "toml", ".md": "markdown", ".yml": "yaml"}
@@ -75,15 +76,16 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
     number and its error stay on one line."""
     html = ERROR.sub("&nbsp;±&nbsp;", html)
     html = PICTURE.sub(lambda found: f'<span class="picture">{found[0]}</span>', html)
-    return IMAGE.sub(lambda found: _inline(found[1]), html)
+    return IMAGE.sub(lambda found: _inline(found[1], CLASS.search(found[0])), html)
 
 
-def _inline(name: str) -> str:
+def _inline(name: str, classes: re.Match[str] | None) -> str:
     """Return a drawing whose style holds for it alone, and whose dark colors are those of the dark page."""
     drawing = (ROOT / "docs" / "drawings" / name).read_text(encoding="utf-8")
     style = drawing.partition("<style>")[2].partition("</style>")[0]
     dark = style.replace("@media (prefers-color-scheme: dark) {", '} [data-md-color-scheme="slate"] .drawing {')
-    return f'<div class="drawing">{drawing.replace(style, " .drawing {" + dark + "} ")}</div>'
+    kind = f"drawing {classes[1]}" if classes else "drawing"
+    return f'<div class="{kind}">{drawing.replace(style, " .drawing {" + dark + "} ")}</div>'
 
 
 def _describe_commands() -> str:
