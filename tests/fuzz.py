@@ -48,7 +48,7 @@ from seqdg.bench.execution import train_group
 from seqdg.data import DataSpec, load_dataset, read_rows
 from seqdg.estimator.model import read_model
 from seqdg.estimator.model_card import hash_description
-from seqdg.estimator.recipe import Member, WeightedEnsemble
+from seqdg.estimator.recipe import WeightedEnsemble, Winner
 from seqdg.nets.weights import read_weights
 from seqdg.results import DONE, Store, open_run, pack
 from seqdg.results.record import make_seal
@@ -484,7 +484,7 @@ def make_model() -> Path:
 @cache
 def make_ensemble() -> Path:
     path = Path(mkdtemp()) / "model"
-    members = (Member("agg", 0.25, 1.0, lr=0.01), Member("logistic", 0.75, 1.5))
+    members = (Winner("agg", 0.25, 1.0, lr=0.01), Winner("logistic", 0.75, 1.5))
     rows = make_rows()
     model = DomainClassifier(WeightedEnsemble(members), steps=2, hidden=(4,), members=1, device="cpu")
     model.fit(rows[["x", "age", "kind"]].astype({"x": float}), rows["state"], domains=rows["place"]).save(path)

@@ -12,7 +12,7 @@ from torch import nn
 import seqdg
 from command import seqdg as command
 from seqdg.estimator.onnx_export import describe_signature, export_onnx, make_feed
-from seqdg.estimator.recipe import Member, WeightedEnsemble
+from seqdg.estimator.recipe import WeightedEnsemble, Winner
 from toys import mark_all
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -132,7 +132,7 @@ def test_an_ensemble_is_one_graph_of_all_its_members(kind, hospitals, tmp_path):
     linear = "logistic" if kind is seqdg.DomainClassifier else "ridge"
     names = (linear, "hist-gradient-boosting", "random-forest", "svc", "knn", "agg")
     weights, temperatures = (0.3, 0.2, 0.1, 0.1, 0.1, 0.2), (0.8, 2.0, 1.3, 1.0, 0.9, 1.1)
-    members = tuple(Member(*its) for its in zip(names, weights, temperatures, strict=True))
+    members = tuple(Winner(*its) for its in zip(names, weights, temperatures, strict=True))
     target = y if kind is seqdg.DomainClassifier else 100 + 3 * (y == "ill") + x["visits"].to_numpy()
     model = kind(WeightedEnsemble(members), steps=20, members=2, device="cpu").fit(x, target, domains=domains)
     assert export_onnx(model.model_, tmp_path / "m.onnx") <= 1e-5
@@ -144,7 +144,7 @@ def test_an_ensemble_is_one_graph_of_all_its_members(kind, hospitals, tmp_path):
 def test_an_ensemble_with_a_member_that_is_no_graph_is_refused_with_its_name(hospitals, tmp_path):
     pytest.importorskip("lightgbm")
     x, y, domains = hospitals
-    members = (Member("logistic", 0.5), Member("lightgbm", 0.5, settings={"rounds": 3}))
+    members = (Winner("logistic", 0.5), Winner("lightgbm", 0.5, settings={"rounds": 3}))
     model = seqdg.DomainClassifier(WeightedEnsemble(members)).fit(x, y, domains=domains)
     with pytest.raises(seqdg.UsageError, match=r"one graph of all its members\. lightgbm trains no .*--single"):
         export_onnx(model.model_, tmp_path / "m.onnx")

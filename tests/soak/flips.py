@@ -39,7 +39,7 @@ from seqdg.bench import Request, Session, merge_shards
 from seqdg.bench.soup import mix_run
 from seqdg.data import Dataset, DataSpec, Features, extract_features, load_dataset
 from seqdg.estimator import DomainClassifier
-from seqdg.estimator.recipe import Member, WeightedEnsemble
+from seqdg.estimator.recipe import WeightedEnsemble, Winner
 from seqdg.report import Results
 from seqdg.results import FILE, Record, RecordSource, Store, open_run, pack, write_predictions
 from seqdg.training import Saving
@@ -181,7 +181,7 @@ def read_model(folder: Path) -> object:
 
 def make_ensemble(folder: Path) -> list[Path]:
     x, y, domains = _draw_table()
-    members = (Member("agg", 0.25, 1.0), Member("logistic", 0.75, 1.5))
+    members = (Winner("agg", 0.25, 1.0), Winner("logistic", 0.75, 1.5))
     DomainClassifier(WeightedEnsemble(members), steps=3, hidden=(4,), members=1).fit(x, y, domains=domains).save(folder)
     return [*folder.rglob("model.json"), *folder.rglob("model.safetensors")]
 

@@ -34,9 +34,9 @@ from seqdg.estimator.model import (
 )
 from seqdg.estimator.model_inputs import TableInput
 from seqdg.estimator.recipe import (
-    Member,
     Recipe,
     WeightedEnsemble,
+    Winner,
     adapt_recipe,
     draw_seed,
     make_recipe,
@@ -149,7 +149,7 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         user_data = user_data.scale(recipe.protocol.scaling)
         self._set_model(fit_model(user_data, adapt_recipe(recipe, user_data.dataset)))
 
-    def _list_members(self) -> list[tuple[Member, Recipe]]:
+    def _list_members(self) -> list[tuple[Winner, Recipe]]:
         """List the members of an ensemble, each with its recipe; none where the algorithm is a single one."""
         if not isinstance(self.algorithm, WeightedEnsemble):
             return []
@@ -581,7 +581,7 @@ def _find_own(model: Model) -> Any:
     return clone(fitted.estimator)
 
 
-def _recall_member(model: Model, member: Member) -> Member:
+def _recall_member(model: Model, member: Winner) -> Winner:
     """Add to how a fitted member counts how it was trained."""
     if (own := _find_own(model)) is not None:
         return replace(member, algorithm=own)

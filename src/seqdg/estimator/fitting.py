@@ -32,7 +32,7 @@ from seqdg.core import Algorithm, count_needed_evaluations, describe_settings
 from seqdg.data import Dataset, ProgressCallback
 from seqdg.estimator.model import ROWS, ArrayModel, EnsembleModel, Model, NetModel, share_input
 from seqdg.estimator.model_inputs import ImageInput, TableInput
-from seqdg.estimator.recipe import CENTERED, WEIGHTED, Member, Recipe, adapt_recipe
+from seqdg.estimator.recipe import CENTERED, WEIGHTED, Recipe, Winner, adapt_recipe
 from seqdg.estimator.shifts import find_priors
 from seqdg.estimator.user_data import UserData
 from seqdg.nets import Net, NetSpec, check_outputs
@@ -169,7 +169,7 @@ def _calibrate(model: NetModel, dataset: Dataset) -> NetModel:
 
 def fit_ensemble(
     user_data: UserData,
-    members: Sequence[tuple[Member, Recipe]],
+    members: Sequence[tuple[Winner, Recipe]],
     may_fit: Callable[[int], bool] = lambda index: True,
     on_progress: ProgressCallback = lambda done, total: None,
 ) -> EnsembleModel:
@@ -179,7 +179,7 @@ def fit_ensemble(
     asked for all but the first. Those that are left out, or that diverge, are named in the model's notes.
     """
     scaled: dict[str, UserData] = {}
-    fitted: list[tuple[Model, Member]] = []
+    fitted: list[tuple[Model, Winner]] = []
     left_out: list[str] = []
     for index, (member, recipe) in enumerate(members):
         if fitted and not may_fit(index):
@@ -221,7 +221,7 @@ def fit_ensemble(
     return replace(model, facts={**{k: v for k, v in facts.items() if k != "together"}, **together})
 
 
-def _mix_priors(members: Sequence[tuple[Model, Member]]) -> list[float]:
+def _mix_priors(members: Sequence[tuple[Model, Winner]]) -> list[float]:
     """Average the shares of classes that the members' probabilities are of, as these are averaged."""
     weights = [member.weight for _, member in members]
     mixed: list[float] = np.average([m.facts["priors"] for m, _ in members], axis=0, weights=weights).tolist()

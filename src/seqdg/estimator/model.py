@@ -62,7 +62,7 @@ from seqdg.estimator.model_card import (
     render_card,
 )
 from seqdg.estimator.model_inputs import TOGETHER, Input, RawTableInput, TableInput, rebuild_input
-from seqdg.estimator.recipe import Member, read_settings
+from seqdg.estimator.recipe import Winner, read_settings
 from seqdg.nets import Net, NetSpec, build_net, is_own_net, weights
 from seqdg.training import NumberLoss, as_outputs, calibrate, count_filled, fill_cyclically, pool_outputs, shuffle_order
 
@@ -213,7 +213,7 @@ class NetModel(Model):
 class EnsembleModel(Model):
     """Models of several kinds; the mean of their calibrated probabilities, or of their numbers."""
 
-    members: tuple[tuple[Model, Member], ...]  # of one that was read, the second says how the first counts, and no more
+    members: tuple[tuple[Model, Winner], ...]  # of one that was read, the second says how the first counts, and no more
 
     @property
     def together(self) -> int:
@@ -404,12 +404,12 @@ def _read_one(path: Path, text: Mapping[str, Any], net: nn.Module | None, device
 
 def _read_ensemble(path: Path, text: Mapping[str, Any], net: nn.Module | None, device: str) -> EnsembleModel:
     """Read every member of an ensemble, each of which must be the one that was saved."""
-    members: list[tuple[Model, Member]] = []
+    members: list[tuple[Model, Winner]] = []
     for about in text[ENSEMBLE]:
         inside = find_member(path, about)
         check_hash(inside / TEXT, about["sha256"], read_description(inside)["sha256"])
         model = read_model(inside, net, device)
-        members.append((model, Member(model.name, about["weight"], about["temperature"])))
+        members.append((model, Winner(model.name, about["weight"], about["temperature"])))
     first = members[0][0]
     return EnsembleModel(
         members=tuple(members),

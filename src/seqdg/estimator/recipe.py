@@ -75,15 +75,15 @@ SOME = 8  # domains that a step meets, of more; of fewer it meets all
 
 
 @dataclass(frozen=True)
-class Member:
-    """One model of a weighted ensemble: how it is trained, and how it counts."""
+class Winner:
+    """A candidate that is fitted on all domains, alone or as a member of a weighted ensemble."""
 
     algorithm: Any  # a name, or an unfitted estimator
-    weight: float
-    temperature: float = 1.0  # of its probabilities
+    weight: float = 1.0  # as a member
+    temperature: float = 1.0  # of its probabilities there
     settings: Mapping[str, Any] | None = None
     lr: float | None = None  # None: that of the estimator
-    stop: int | None = None
+    stop: int | None = None  # the steps whose weights are kept; None: those that validate best
 
     @property
     def name(self) -> str:
@@ -97,7 +97,7 @@ class WeightedEnsemble:
     `seqdg.compare` makes one; as the `algorithm` of an estimator, its members are fitted to the same rows.
     """
 
-    members: tuple[Member, ...]
+    members: tuple[Winner, ...]
 
     def __post_init__(self) -> None:
         if not self.members or any(not member.weight > 0 for member in self.members):

@@ -17,10 +17,9 @@ from sklearn.base import clone
 
 from seqdg.bench import Learner, OwnEstimatorLearner, Target
 from seqdg.core import flatten_settings, list_alone
-from seqdg.estimator.compare.comparison import Winner
 from seqdg.estimator.compare.folds import Contender, Sweep
 from seqdg.estimator.model_report import describe_predictions
-from seqdg.estimator.recipe import WEIGHTED, Member
+from seqdg.estimator.recipe import WEIGHTED, Winner
 from seqdg.estimator.weighting import Floats, Weights, combine
 from seqdg.results import DONE, Evaluation, Outcome, Record
 from seqdg.training import measure_rows
@@ -162,15 +161,16 @@ def note_weights(combination: Combination) -> list[str]:
     return notes
 
 
-def name_winner(contender: Contender, rate: float, stop: int | None = None) -> Winner:
+def name_winner(contender: Contender, rate: float | None, stop: int | None = None) -> Winner:
     """Name the settings of a candidate that differ from what an estimator has by itself."""
     alone = list_alone(contender.algorithm)
     settings = {name: value for name, value in flatten_settings(contender.algorithm).items() if name not in alone}
-    return Winner(contender.name, settings, contender.lr if contender.lr != rate else None, stop)
+    rate = None if contender.lr == rate else contender.lr
+    return Winner(contender.name, settings=settings, lr=rate, stop=stop)
 
 
-def make_member(winner: Winner, learner: Learner) -> Member:
-    """Make the member of an ensemble that is fitted: an object of the user's own is a copy."""
+def copy_object(winner: Winner, learner: Learner) -> Winner:
+    """Return a winner as it is fitted: where it names an object of the user's own, with a copy of that."""
     if isinstance(learner, OwnEstimatorLearner):
-        return Member(clone(learner.unfitted.estimator), winner.weight, winner.temperature)
-    return Member(winner.algorithm, winner.weight, winner.temperature, dict(winner.settings), winner.lr, winner.stop)
+        return Winner(clone(learner.unfitted.estimator), winner.weight, winner.temperature)
+    return winner

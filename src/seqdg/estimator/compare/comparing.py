@@ -45,9 +45,9 @@ from seqdg.data import Dataset
 from seqdg.estimator.compare.combining import (
     Combination,
     combine_candidates,
+    copy_object,
     describe_domains,
     list_winners,
-    make_member,
     name_winner,
     note_weights,
     predict_choice,
@@ -61,7 +61,6 @@ from seqdg.estimator.compare.comparison import (
     SOURCE_VAL,
     STOPPED,
     Comparison,
-    Winner,
     check_rules,
     looks_at_held_out,
     score_constant,
@@ -80,7 +79,7 @@ from seqdg.estimator.compare.folds import (
     run_within,
 )
 from seqdg.estimator.domain_estimator import DomainEstimator, choose_estimator
-from seqdg.estimator.recipe import WEIGHTED, Recipe, WeightedEnsemble, adapt_recipe, to_plain
+from seqdg.estimator.recipe import WEIGHTED, Recipe, WeightedEnsemble, Winner, adapt_recipe, to_plain
 from seqdg.estimator.user_data import UserData, count_effective, draw_rows, join_domains, make_user_data
 from seqdg.results import AVERAGE, WORST
 
@@ -443,7 +442,7 @@ def _make_comparison(
         criterion=sweep.recipe.criterion,
         select=select,
         seeds=len(sweep.seeds),
-        winner=Winner(WEIGHTED, {}) if team else pick,
+        winner=Winner(WEIGHTED) if team else pick,
         outcomes={r: [o for t in targets for o in sweep.select_outcomes(t, names, r)] for r in rules},
         chosen={r: [o for t in targets for o in sweep.select_outcomes(t, names, r, CHOSEN)] for r in rules},
         baseline=None if baseline in left_out else baseline,
@@ -516,10 +515,10 @@ def _refit_winner(
 ) -> Comparison:
     """Fit the winner on all domains, and put on its card what to expect of it."""
     if comparison.members:
-        members = tuple(make_member(winner, learners[winner.algorithm]) for winner in comparison.members)
+        members = tuple(copy_object(winner, learners[winner.algorithm]) for winner in comparison.members)
         estimator = clone(template).set_params(algorithm=WeightedEnsemble(members), settings=None, stop=None)
     else:
-        winner = make_member(comparison.winner, learners[comparison.winner.algorithm])
+        winner = copy_object(comparison.winner, learners[comparison.winner.algorithm])
         estimator = clone(template).set_params(algorithm=winner.algorithm, settings=winner.settings, stop=winner.stop)
         if winner.lr is not None:
             estimator.set_params(lr=winner.lr)

@@ -30,7 +30,7 @@ from torch import Tensor
 from seqdg.base import UsageError, align_columns, count_things, unknown
 from seqdg.data import Dataset
 from seqdg.estimator.model_report import write_model_report
-from seqdg.estimator.recipe import WEIGHTED
+from seqdg.estimator.recipe import WEIGHTED, Winner
 from seqdg.results import (
     AVERAGE,
     CRITERIA,
@@ -67,18 +67,6 @@ MEANINGS = {
     "leave-one-out-stopped": "by its leave-one-domain-out score, which also set the number of steps",
     "both": "by the mean of its in-domain validation and leave-one-domain-out scores",
 }
-
-
-@dataclass(frozen=True)
-class Winner:
-    """The candidate that is fitted on all domains."""
-
-    algorithm: str
-    settings: Mapping[str, Any]
-    lr: float | None = None  # None: that of the estimator
-    stop: int | None = None  # the steps whose weights are kept; None: those that validate best
-    weight: float = 1.0  # as a member of an ensemble
-    temperature: float = 1.0  # of its probabilities there
 
 
 @dataclass(frozen=True)
@@ -400,7 +388,7 @@ class Comparison:
         if self.members:
             return self._explain_weights()
         winner, seeds = self.winner, count_things(self.seeds, "seed")
-        values = {**winner.settings, **({} if winner.lr is None else {"lr": winner.lr})}
+        values = {**(winner.settings or {}), **({} if winner.lr is None else {"lr": winner.lr})}
         settings = ", ".join(f"{k} = {_format_setting(v)}" for k, v in values.items()) or "no settings"
         if self._tried == 1:
             alone = "was the only candidate that there was time for" if self.left_out else "was given, not chosen"
