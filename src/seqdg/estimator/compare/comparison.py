@@ -247,16 +247,13 @@ class Comparison:
         if not together.isdisjoint(weights):
             together |= {o.algorithm for o in self.combined}
         for name in self._sort(scores) if self.combined else self.order[:-1]:
-            known = [v for d in self.domains if (v := scores[name][d]) is not None]
             of_name = self.chosen[self.select] if name == CHOSEN else [o for o in outcomes if o.algorithm == name]
             its = [o for o in of_name if o.value is not None]
             rows.append(
                 {
                     "rank": len(rows) + 1,
                     "candidate": name,
-                    "held_out": scores[name][AVERAGE],
-                    "worst": scores[name][WORST],
-                    "stderr": stdev(known) / math.sqrt(len(known)) if len(known) > 1 else None,
+                    **self._list_means(scores[name]),
                     "source_val": _average([average_finite(_find_step(o).source[self.criterion]) for o in its]),
                     "fit_seconds": _average([o.record.seconds for o in its]),
                     "predict_seconds": _average([o.record.serving for o in its if o.record.serving]),
@@ -266,22 +263,18 @@ class Comparison:
                 }
             )
         if self.constant:
-            known = [v for d in self.domains if math.isfinite(v := self.constant[d][self.criterion])]
-            rows.append(
-                {
-                    "rank": None,
-                    "candidate": self._constant_name,
-                    "held_out": self._constant_scores[AVERAGE],
-                    "worst": self._constant_scores[WORST],
-                    "stderr": stdev(known) / math.sqrt(len(known)) if len(known) > 1 else None,
-                    "fit_seconds": 0.0,
-                    "predict_seconds": 0.0,
-                    "chosen": False,
-                }
-            )
+            costs = {"fit_seconds": 0.0, "predict_seconds": 0.0}
+            means = self._list_means(self._constant_scores)
+            rows.append({"rank": None, "candidate": self._constant_name, **means, **costs, "chosen": False})
         board, scored = pd.DataFrame(rows), ["held_out", "worst", "stderr", "source_val"]
         board[scored] = board[scored].astype(float) * self._unit.factor
         return board.astype({"rank": "Int64"})
+
+    def _list_means(self, scores: Scores) -> dict[str, float | None]:
+        """Return the mean, the worst and the standard error over the domains that have a score."""
+        known = [v for d in self.domains if (v := scores[d]) is not None]
+        error = stdev(known) / math.sqrt(len(known)) if len(known) > 1 else None
+        return {"held_out": scores[AVERAGE], "worst": scores[WORST], "stderr": error}
 
     @property
     def order(self) -> list[str]:
