@@ -64,11 +64,11 @@ def test_the_exported_file_agrees_too(fitted_model, table, hospitals, tmp_path):
     x, _, _ = hospitals
     done = seqdg("export", fitted_model, "--onnx", tmp_path / "m.onnx")
     assert done.returncode == 0, done.stderr
-    assert "reads numbers (row, 4): age, pressure, taken, visits and words (row, 1): smoker" in done.stdout
+    assert "reads numbers (row, 4): age, pressure, taken, visits and categories (row, 1): smoker" in done.stdout
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
     feed = {
         "numbers": x[["age", "pressure", "taken", "visits"]].to_numpy(np.float64),
-        "words": x[["smoker"]].fillna("").to_numpy(object),
+        "categories": x[["smoker"]].fillna("").to_numpy(object),
     }
     seqdg("predict", fitted_model, table, "--out", tmp_path / "p.csv")
     want = pd.read_csv(tmp_path / "p.csv")[["p_healthy", "p_ill"]]

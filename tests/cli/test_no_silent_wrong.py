@@ -231,7 +231,7 @@ def test_a_stray_word_is_refused_until_the_user_decides(tmp_path):
     said = refused(fit(frame, tmp_path))
     assert "Column 'age' holds mostly numbers, but line 6 holds 'old'." in said
     assert "--na 'old'" in said
-    assert "--types 'age=words'" in said
+    assert "--types 'age=category'" in said
     assert "age: numbers, 1 missing" in fit(frame, tmp_path, "--na", "old").stderr
     done = predict(tmp_path / "m", frame, tmp_path)
     assert done.returncode == 0, done.stderr  # the model remembers
@@ -331,7 +331,7 @@ def test_how_much_there_is_to_train_is_said_before_it_begins(tmp_path):
 
 
 def test_the_type_of_a_label_or_domain_can_only_be_one_that_names_something(tmp_path):
-    said = "'ill' is given as --label, so that its type can only be: words, number."
+    said = "'ill' is given as --label, so that its type can only be: category, number."
     assert said in refused(fit(make_patients(), tmp_path, "--types", "ill=ignore"))
     assert "'site' is given as --domain" in refused(fit(make_patients(), tmp_path, "--types", "site=date"))
 

@@ -32,11 +32,11 @@ def test_a_stray_word_among_numbers_is_refused_with_both_ways_out():
     said = str(caught.value)
     assert said == (
         "Column 'c' holds mostly numbers, but row 2 (from 0) holds 'old', and 1 other cell like it. Fix it, or give "
-        "--na 'old' if that means missing, or --types 'c=words' to take the whole column as categories."
+        "--na 'old' if that means missing, or --types 'c=category' to take the whole column as categories."
     )
     values, _ = decide(words("1", "2", "old", "3", "old"), na=("old",))
     np.testing.assert_array_equal(values, [1, 2, np.nan, 3, np.nan])
-    values, said = decide(words("1", "2", "old", "3", "old"), "words")
+    values, said = decide(words("1", "2", "old", "3", "old"), "category")
     assert values.tolist() == ["1", "2", "old", "3", "old"]
     assert said == "4 categories"
 
@@ -50,9 +50,9 @@ def test_numbers_with_a_unit_are_asked_about_where_they_are_measurements(unit, n
         decide(measured)
     assert str(caught.value) == (
         f"Column 'c' holds 31 different texts such as '50.0{unit}': numbers with the unit {name}? Then write the "
-        "numbers alone. Or give --types 'c=words' to take them as categories."
+        "numbers alone. Or give --types 'c=category' to take them as categories."
     )
-    assert decide(measured, "words")[1] == "31 categories, 1 missing"
+    assert decide(measured, "category")[1] == "31 categories, 1 missing"
 
 
 def test_few_doses_and_codes_that_begin_with_numbers_are_categories():
@@ -107,9 +107,9 @@ def test_what_the_user_asks_for_must_be_possible():
     with pytest.raises(UsageError, match="should hold dates, but row 0"):
         decide(words("a", "b"), "date")
     assert parse_types(["a=number", "b c = date:dmy", "x=y=words"]) == {
-        "a": "number", "b c": "date:dmy", "x=y": "words",
+        "a": "number", "b c": "date:dmy", "x=y": "category",
     }  # fmt: skip
-    with pytest.raises(UsageError, match=r"There is no type of a column 'float'. Choose from: number, words"):
+    with pytest.raises(UsageError, match=r"There is no type of a column 'float'. Choose from: number, category"):
         parse_types(["a=float"])
     with pytest.raises(UsageError, match="must be COLUMN=TYPE"):
         parse_types(["age"])

@@ -57,7 +57,7 @@ def compare_onnx(model, tmp_path, tolerance: float = 1e-5):
     gap = export_onnx(model.model_, tmp_path / "model.onnx")
     assert gap <= 1e-5
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
-    assert sorted(i.name for i in session.get_inputs()) == ["numbers", "words"]
+    assert sorted(i.name for i in session.get_inputs()) == ["categories", "numbers"]
     new = make_table(1, 500)[0]
     new.loc[3, "kind"] = "never seen"
     feed = make_feed(model.model_, new)

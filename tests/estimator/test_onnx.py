@@ -47,7 +47,7 @@ def test_a_table_with_missing_values_and_strange_words_gives_the_same_probabilit
     about = json.loads(run.get_modelmeta().custom_metadata_map["seqdg"])
     by_hand = {
         "numbers": odd[about["input"]["numeric"]].to_numpy(np.float64),
-        "words": odd[[name for name, _ in about["input"]["vocabulary"]]].fillna("").to_numpy(object),
+        "categories": odd[[name for name, _ in about["input"]["vocabulary"]]].fillna("").to_numpy(object),
     }
     np.testing.assert_allclose(run.run(["probabilities"], by_hand)[0], own, atol=1e-5)
     assert about["classes"] == ["healthy", "ill"]

@@ -65,7 +65,7 @@ figures : FOLDER
 id : A,B
     Columns that name a row: no features, and `seqdg predict` writes them beside its predictions.
 types : A=TYPE,B=TYPE
-    What columns hold, where it is not as it seems: number, words, date, date:dmy, date:mdy or ignore.
+    What columns hold, where it is not as it seems: number, category, date, date:dmy, date:mdy or ignore.
 na : A,B
     Words and numbers that stand for a missing value besides NA, ?, - and the like: -999.
 drop_unlabeled
@@ -236,7 +236,7 @@ class TableOptions(CellOptions):
             raise base.UsageError(
                 f"'{roles[0]}' is named with --text, and has another part too: leave out one of them."
             )
-        values["types"] = {**values["types"], **dict.fromkeys(text, "words")}
+        values["types"] = {**values["types"], **dict.fromkeys(text, "category")}
         return {**values, "ignore": split_words(self.ignore), "ids": ids, "na": split_words(self.na)}
 
     def read(

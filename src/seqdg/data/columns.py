@@ -39,8 +39,8 @@ MISSING = frozenset(
 TRUTH = {"true": 1.0, "false": 0.0}
 CODE = r"\s*[+-]?(0[0-9]+|[0-9]{16,})\s*"  # digits that a float does not give back: 007, and 16 or more of them
 NUMBERS, WORDS, DATES = "numbers", "words", "dates"
-TYPES = ("number", "words", "date", "date:dmy", "date:mdy", "ignore")  # as the user names them
-SPELLINGS = {"numbers": "number", "word": "words", "text": "words", "categories": "words", "dates": "date"}
+TYPES = ("number", "category", "date", "date:dmy", "date:mdy", "ignore")  # as the user names them
+SPELLINGS = {"numbers": "number", "categories": "category", "words": "category", "text": "category", "dates": "date"}
 SAMPLE = 1000  # different texts by which the order of days and months is told
 MANY_TEXTS = 20  # different ones, above which numbers with a unit are measurements and no names of doses
 WITH_UNIT = re.compile(r"\s*[-+]?\d[\d.,]*\s*(%|‰|°[CF]?|[€$£]|[^\W\d_]{1,4}[²³]?(?:/[^\W\d_]{1,4}[²³]?)?)\s*")
@@ -71,7 +71,7 @@ _PATTERNS = [
 
 # How the user says what a column holds: by options on the command line, by pandas in Python.
 COMMAND_LINE = {
-    "text": "--types '{name}=words'",
+    "text": "--types '{name}=category'",
     "date": "--types '{name}=date:dmy' or --types '{name}=date:mdy'",
     "missing": "--na '{cell}'",
 }
@@ -358,7 +358,7 @@ def parse_types(texts: Sequence[str]) -> dict[str, str]:
         name, sign, kind = text.rpartition("=")
         kind = SPELLINGS.get(kind.strip(), kind.strip())
         if not sign:
-            raise UsageError(f"--types has '{text}', but it must be COLUMN=TYPE, such as age=number or ward=words.")
+            raise UsageError(f"--types has '{text}', but it must be COLUMN=TYPE, such as age=number or ward=category.")
         if kind not in TYPES:
             raise unknown("type of a column", kind, TYPES)
         types[name.strip()] = kind
@@ -391,7 +391,7 @@ def decide_column(
     text that is all numbers is what its owner made it: text.
     """
     is_settled = values.dtype != object and not (asked.startswith("date") and values.dtype.kind == "f")
-    if is_settled and asked != "words":
+    if is_settled and asked != "category":
         kind = DATES if values.dtype.kind == "M" else NUMBERS
         return values, ColumnType(name, kind, len(values) - count_present(values))
     words = to_words(values)
@@ -403,7 +403,7 @@ def decide_column(
     order, meaning = "", dict[str, Any]()
     if asked == "number" or (is_numeric and not asked):
         kind, meaning = NUMBERS, {text: read_number(text) for text in real}
-    elif asked != "words" and (asked or (real and find_orders(list(real)[:SAMPLE]))):
+    elif asked != "category" and (asked or (real and find_orders(list(real)[:SAMPLE]))):
         kind, order = DATES, _decide_order(name, list(real), asked, is_text)
         meaning = {text: parse_date(_add_dashes(text), order) for text in real}
     else:

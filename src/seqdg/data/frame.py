@@ -108,7 +108,7 @@ class Frame:
             decide_column(
                 name,
                 drop_missing(values, na),
-                asked.get(name, "words" if name in self.fixed else ""),
+                asked.get(name, "category" if name in self.fixed else ""),
                 is_text,
                 kept.row_numbers,
             )

@@ -181,7 +181,7 @@ def read_rows(
         frame = read_frame(table, dropped - {label, domain}, types, codes=(label, domain))
         weights, notes = None, table.notes
         by_name = {n: drop_missing(c, na) for n, c in zip(frame.names, frame.columns, strict=True)}
-        labels = by_name[label] if types.get(label) == "words" else parse_column(by_name[label])
+        labels = by_name[label] if types.get(label) == "category" else parse_column(by_name[label])
         if drop_unlabeled:
             kept = np.flatnonzero([not is_missing(value) for value in labels.tolist()])
             if not len(kept):
@@ -236,7 +236,7 @@ def _check_roles(
         raise UsageError(
             f"'{label}' is the column of labels and of domains: give --domain the one that says where from."
         )
-    parts = (("--label", ("words", "number")), ("--domain", ("words",)), ("--weight", ("number",)))
+    parts = (("--label", ("category", "number")), ("--domain", ("category",)), ("--weight", ("number",)))
     for name, (option, allowed) in zip(roles, parts, strict=False):  # there may be no weights
         if types.get(name, allowed[0]) not in allowed:
             raise UsageError(f"'{name}' is given as {option}, so that its type can only be: {', '.join(allowed)}.")
@@ -267,7 +267,7 @@ def read_frame(table: TableFile, but: Collection[str], types: Mapping[str, str],
     codes: columns of names, such as those of domains: 007 stays what it is.
     """
     ignored = {name for name, kind in types.items() if kind == "ignore"}
-    text = [name for name, kind in types.items() if kind == "words"]
+    text = [name for name, kind in types.items() if kind == "category"]
     return table.read(but={*but, *ignored}, text=text, codes=codes)
 
 

@@ -1,7 +1,7 @@
 """A model as one ONNX file, its preprocessing inside, checked against onnxruntime before it is kept.
 
-A table enters as two matrices: `numbers` (row, column), double, NaN if a value is missing; and `words` (row, column),
-strings, empty if a category is missing. The columns' order is in the file's metadata under `seqdg`. Images enter as
+A table enters as two matrices: `numbers` (row, column), double, NaN if a value is missing; and `categories` (row,
+column), strings, empty if a category is missing. The columns' order is in the file's metadata under `seqdg`. Images are
 `images` (row, channel, size, size), bytes, already resized; arrays as `x`. Out come `logits` and `probabilities`, or
 `prediction` (row,) in a regression.
 
@@ -177,7 +177,7 @@ def describe_signature(model: Model) -> str:
         return f"{_name_input(model)} (row, {', '.join(map(str, model.input.shape))})"
     p = model.input
     parts = [f"numbers (row, {len(p.numeric)}): {list_some(p.numeric, MOST_NAMES)}"] if p.numeric else []
-    parts += [f"words (row, {len(p.vocabulary)}): {list_some(p.vocabulary, MOST_NAMES)}"] if p.vocabulary else []
+    parts += [f"categories (row, {len(p.vocabulary)}): {list_some(p.vocabulary, MOST_NAMES)}"] if p.vocabulary else []
     cut = max(len(p.numeric), len(p.vocabulary)) > MOST_NAMES
     return " and ".join(parts) + (" (all names, in order, are in its metadata, under seqdg)" if cut else "")
 
@@ -191,7 +191,7 @@ def make_feed(model: Model, x: Any) -> Feed:
     vocabularies = table.vocabulary.values()
     columns = [np.array([*known, ""], dtype=object)[code] for known, code in zip(vocabularies, codes.T, strict=True)]
     feed: Feed = {"numbers": raw} if table.numeric else {}
-    return {**feed, "words": np.stack(columns, axis=1)} if columns else feed
+    return {**feed, "categories": np.stack(columns, axis=1)} if columns else feed
 
 
 def _export_estimator(model: ArrayModel) -> tuple[Any, float]:
@@ -298,7 +298,7 @@ def _prepend_lookup(proto: Any, table: TableInput) -> None:
     nodes, parts = [], []
     for j, known in enumerate(table.vocabulary.values()):
         graph.initializer.append(helper.make_tensor(f"column_{j}", TensorProto.INT64, [1], [j]))
-        nodes.append(helper.make_node("Gather", ["words", f"column_{j}"], [f"words_{j}"], axis=1))
+        nodes.append(helper.make_node("Gather", ["categories", f"column_{j}"], [f"words_{j}"], axis=1))
         nodes.append(
             helper.make_node(
                 "LabelEncoder", [f"words_{j}"], [f"codes_{j}"], domain=ML[0], default_int64=-1,
@@ -307,9 +307,9 @@ def _prepend_lookup(proto: Any, table: TableInput) -> None:
         )  # fmt: skip
         parts.append(f"codes_{j}")
     nodes.append(helper.make_node("Concat", parts, ["codes"], axis=1))
-    words = helper.make_tensor_value_info("words", TensorProto.STRING, [rows, len(parts)])
+    categories = helper.make_tensor_value_info("categories", TensorProto.STRING, [rows, len(parts)])
     graph.input.remove(old)
-    graph.input.append(words)
+    graph.input.append(categories)
     nodes += graph.node
     del graph.node[:]
     graph.node.extend(nodes)
