@@ -227,6 +227,7 @@ def test_and_by_products_forward_through_gradients(nets):
     assert_same(exact_by_products(algorithm.base, stock, weights, episode_of(3))[0], want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize(("name", "orders"), [("mldg", (0, 1, 2)), ("s-mldg", (1, 2, 3, 4)), ("iga", (None,))])
 def test_every_order_is_that_of_the_net_by_hand(nets, name, orders, recompute):

@@ -23,6 +23,7 @@ def test_most_packages_have_a_front():
     assert len(FRONTS) >= 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FRONTS)
 def test_every_name_of_a_front_is_there_and_is_no_module(name):
     package = import_module(name)

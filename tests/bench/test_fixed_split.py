@@ -219,6 +219,7 @@ def test_criteria_by_group_are_measured_on_each_domain_and_over_all_held_out_row
     assert last.validation["group_p10"] == [last.together["group_p10"][1]]  # there is one validation domain
 
 
+@pytest.mark.slow
 def test_the_report_status_and_commands_know_a_fixed_split(run):
     contents = read_contents(Store.open(run / "run"))
     assert describe_missing(contents) == []

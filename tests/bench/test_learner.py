@@ -86,6 +86,7 @@ def accuracies(folder: Path, out: str = "run") -> dict[str, float]:
     return {r.key: r.history[-1].held_out["accuracy"][0] for r in records if r.algorithm == "nearest-mean"}
 
 
+@pytest.mark.slow
 def test_it_stands_in_one_paired_table_and_is_rerun(folder: Path) -> None:
     succeed(bench(folder, "--workers", 0))
     assert len(accuracies(folder)) == 4

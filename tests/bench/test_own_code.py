@@ -211,6 +211,7 @@ def test_a_checkpoint_of_old_code_is_not_used(bench, tmp_path: Path, monkeypatch
     assert train(changed, "run") == train(changed, "whole") != train(MINE, "other")
 
 
+@pytest.mark.slow
 def test_a_file_imports_what_lies_beside_it_in_worker_processes_and_when_a_run_goes_on(
     bench, tmp_path: Path, monkeypatch
 ):

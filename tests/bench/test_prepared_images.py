@@ -70,6 +70,7 @@ def test_what_enters_the_net_is_the_same_to_the_bit_and_lies_in_memory_in_the_sa
         assert x.stride() == same.stride()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("net", ["mlp", "resnet18"])
 def test_trainings_end_with_the_same_weights_and_metrics(monkeypatch: pytest.MonkeyPatch, net: str, count: int) -> None:

@@ -169,6 +169,7 @@ def test_batchnorm_of_a_soup_is_estimated_for_its_own_weights(tmp_path):
     assert (soup[statistic] - variance).norm() < 0.1 * variance.norm()  # the trainer takes some of these rows
 
 
+@pytest.mark.slow
 def test_a_second_call_adds_nothing_and_tables_show_the_soup_beside_the_others(run):
     assert command("soup", run).returncode == 0
     before = read_records(run)

@@ -193,6 +193,7 @@ def test_a_setting_that_an_algorithm_gets_moves_no_key_while_it_is_as_before(nam
     assert sorted(describe_settings(restore_settings(build(name), {}))) == names.split()
 
 
+@pytest.mark.slow
 def test_what_0_1_described_is_described_alike_but_for_its_version(published_runs):
     for run in sorted(published_runs.glob("*/trials.parquet")):
         records = {r.algorithm: r for r in open_run(run).records("accuracy")}

@@ -141,6 +141,7 @@ def test_a_network_of_the_users_own_is_named_as_what_is_missing(photos, tmp_path
         again.predict(photos)
 
 
+@pytest.mark.slow
 def test_finetuning_starts_from_the_weights_that_are_given(photos, weights, tmp_path):
     words = ["fit", photos, "--net", "resnet18", "--weights", weights, "--finetune", "--image-size", 32, "--steps", 2]
     done = seqdg(*words, "--algorithms", "agg", "--no-estimate", "--device", "cpu", "--out", tmp_path / "m")
@@ -187,6 +188,7 @@ def fit_reviews(folder: Path, *more: object) -> Done:
     return seqdg(*words, "--algorithms", "logistic", *QUICK, "--out", folder / "m", *more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoder", ["", "tiny"])
 def test_free_text_becomes_features_beside_other_columns(tmp_path, encoder):
     more: list[object] = []

@@ -215,6 +215,7 @@ def test_where_ray_cannot_start_a_sentence_says_so(folder: Path, monkeypatch: py
     assert_one_sentence(done, "Ray cannot be started on this machine (Timed out waiting", "Without --executor ray")
 
 
+@pytest.mark.slow
 def test_names_that_are_no_text_are_names_like_others(folder: Path) -> None:
     name = os.fsdecode(b"r\xff\xe4n")
     try:

@@ -157,6 +157,7 @@ def test_pictures_without_labels_and_lists_of_files(pictures, tmp_path):
         load_dataset(DataSpec("f", ("flat.safetensors",)), tmp_path)
 
 
+@pytest.mark.slow
 def test_texts_of_a_table_by_a_text_encoder(tmp_path):
     need("transformers")
     encoder = make_text_encoder(tmp_path / "encoder")

@@ -131,6 +131,7 @@ def test_what_cannot_be_measured_is_refused_in_a_sentence(sites, change, words):
         seqdg.importance(Rule(), **given)
 
 
+@pytest.mark.slow
 def test_the_command_writes_frames_and_a_picture(sites, tmp_path):
     x, y, site = sites
     x.assign(y=y, site=site, extra=1.0).to_csv(tmp_path / "table.csv", index=False)

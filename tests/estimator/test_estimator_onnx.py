@@ -91,6 +91,7 @@ def test_a_classifier_says_the_same_in_onnx(name, classes, tmp_path):
     assert about["input"]["columns"] == list(table.columns), "the file says what it reads, as a net's does"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Column 'kind' has categories that were not in the training data")
 @pytest.mark.parametrize("name", ["ridge", "hist-gradient-boosting", "random-forest", "extra-trees", "svc", "knn"])
 def test_a_regressor_says_the_same_in_onnx(name, tmp_path):

@@ -81,6 +81,7 @@ def succeed(done: Done) -> Done:
     return done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings"),
     [

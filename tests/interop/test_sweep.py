@@ -108,6 +108,7 @@ def test_domainbeds_own_sweep_has_domainbeds_own_tables(shared_data: Path, tmp_p
     assert [round(cells[name][1] or 0, 1) for name in "CLSV"] == [0.2, 0.8, 0.4, 0.2]
 
 
+@pytest.mark.slow
 def test_the_command_says_what_it_read_and_what_is_absent_and_can_be_repeated(write: Write, tmp_path: Path) -> None:
     sweep = write(dataset="RotatedMNIST", test_envs=[0])
     for folder in sorted(sweep.iterdir()):

@@ -111,6 +111,7 @@ def test_a_vision_transformer_is_built_for_the_side_of_its_pictures_and_its_posi
     assert features(small, pictures()).shape == features(large, pictures(64)).shape
 
 
+@pytest.mark.slow
 def test_names_of_transformers_and_of_the_authors_fit_a_model_of_timm(tmp_path: Path):
     need("timm")
     need("transformers")

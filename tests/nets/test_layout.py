@@ -19,6 +19,7 @@ NETS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETS)
 def test_what_comes_after_a_point_is_what_a_change_there_reaches(name):
     module, shape = NETS[name]

@@ -153,6 +153,7 @@ def test_a_failed_trial_keeps_its_traceback_and_is_tried_again(tmp_path: Path, m
     assert {t.key for t in again.trials} == {key for key, _ in store.failures()}
 
 
+@pytest.mark.slow
 def test_workers_that_were_started_are_sent_away_where_another_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     start, started = _Worker.start, list[BaseProcess]()
 
@@ -223,6 +224,7 @@ def test_a_worker_has_its_next_group_before_its_records_are_stored() -> None:
     assert list(waiting) == [(third, 1)]
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_still_starting_does_not_hear_ctrl_c():
     worker = _Worker(make_session())
     assert worker.process.pid is not None
