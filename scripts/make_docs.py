@@ -212,7 +212,8 @@ def make_pages() -> dict[Path, str]:
     for key, members in families.items():
         family = FAMILIES[key]
         rows = [
-            f'| <a id="{name}"></a>[`{name}`](algorithms/{key}.md#{name}) | {title(name, kinds)} | {cost[name]} |'
+            f'| <a id="{name}"></a>[`{name}`](algorithms/{key}.md#{name}) | {drop_papers(title(name, kinds))} '
+            f"| {cost[name]} |"
             for name in members
         ]
         heading = f"## {family.title}\n\n{family.idea}"
@@ -256,7 +257,8 @@ def table_of_wrappers() -> str:
     kinds = own_wrappers()
     cost = costs([f"agg+{name}" for name in kinds])
     rows = [
-        f"| [`+{name}`](algorithms/wrappers.md#{name}) | {flatten(paragraphs(kind)[0])} | {cost[f'agg+{name}']} |"
+        f"| [`+{name}`](algorithms/wrappers.md#{name}) | {drop_papers(flatten(paragraphs(kind)[0]))} "
+        f"| {cost[f'agg+{name}']} |"
         for name, kind in kinds.items()
     ]
     return "\n".join(["| name | what | cost of `agg` with it |", "|---|---|---|", *rows])
@@ -280,7 +282,7 @@ def own_learners() -> dict[str, ArrayLearner]:
 
 def table_of_learners() -> str:
     rows = [
-        f"| [`{name}`](algorithms/learners.md#{name}) | {flatten(paragraphs(type(learner))[0])} |"
+        f"| [`{name}`](algorithms/learners.md#{name}) | {drop_papers(flatten(paragraphs(type(learner))[0]))} |"
         for name, learner in own_learners().items()
     ]
     return "\n".join(["| name | what |", "|---|---|", *rows])
@@ -338,6 +340,11 @@ def link(kind: type) -> str:
     """Return a link to the code, where the notes on the implementation are."""
     file = Path(inspect.getfile(kind)).resolve().relative_to(ROOT)
     return f"Code and notes: [{file.name}](../../{file.as_posix()})"
+
+
+def drop_papers(title: str) -> str:
+    """Return a title without the papers, which the page of the family names."""
+    return re.sub(r" \((?:[^()]|\([^()]*\))*\)", "", title)
 
 
 def flatten(text: str) -> str:
