@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -128,6 +129,15 @@ def test_a_short_option_means_the_same_in_every_command() -> None:
         shorts = {o: p.opts[-1] for p in command.params for o in p.opts if len(o) == 2}
         for short, option in shorts.items():
             assert short == SHORT[option.removeprefix("--")], f"{name} has another {short}"
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [("fit", ["--label", "--domain", "--algorithms"]), ("bench", ["--algorithms", "--data", "--trials"])],
+)
+def test_a_help_begins_with_the_frequent_options(name: str, first: list[str]) -> None:
+    options = re.findall(r"^ +(?:-\w, )?(--[\w-]+)", seqdg(name, "-h").stdout.partition("Options:")[2], re.MULTILINE)
+    assert options[:3] == first
 
 
 def test_a_sentence_of_several_lines_keeps_them(tmp_path: Path) -> None:

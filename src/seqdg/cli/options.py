@@ -67,7 +67,7 @@ id : A,B
 types : A=TYPE,B=TYPE
     What columns hold, where it is not as it seems: number, category, date, date:dmy, date:mdy or ignore.
 na : A,B
-    Words and numbers that stand for a missing value besides NA, ?, - and the like: -999.
+    Text and numbers that stand for a missing value besides NA, ?, - and the like: -999.
 drop_unlabeled
     Leave out the rows of a table that have no label.
 weight : COLUMN
@@ -111,9 +111,9 @@ from seqdg.results import CRITERIA
 Settings = Annotated[list[str] | None, "--set"]
 AsJson = Annotated[bool, "--json"]
 LISTS: set[str] = set()  # options whose value is always a list with commas
-SHORT = {
-    "algorithms": "-a", "data": "-D", "domain": "-d", "force": "-f", "label": "-l", "out": "-o", "quick": "-q",
-    "steps": "-n", "trials": "-t", "workers": "-j",
+SHORT = {  # of the frequent options, which a help has first, in this order
+    "label": "-l", "domain": "-d", "algorithms": "-a", "data": "-D", "trials": "-t", "steps": "-n", "out": "-o",
+    "force": "-f", "workers": "-j", "quick": "-q",
 }  # fmt: skip
 SYNONYMS = (  # what is typed for an option that a command has under one of these names
     ("--algorithms", "--algorithm", "--candidates"),
@@ -404,6 +404,7 @@ def takes(command: Callable[..., None], trusts: bool = False) -> Callable[..., N
             about = (_SHARED | texts).get(p.name, ("", ""))
             described.append(_describe(p.replace(annotation=types[p.name]), *about))
 
+    described.sort(key=_rank)
     adds_trust = trusts and all(parameter.name != "trust" for parameter in described)
     if adds_trust:
         trust = inspect.Parameter("trust", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=str | None)
@@ -425,6 +426,13 @@ def takes(command: Callable[..., None], trusts: bool = False) -> Callable[..., N
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in described}
     run.__signature__ = inspect.Signature(described)  # type: ignore[attr-defined]  # what typer reads
     return run
+
+
+def _rank(parameter: inspect.Parameter) -> tuple[bool, int]:
+    """Return where a help has a parameter: arguments, then the frequent options, then the others as they come."""
+    is_argument = isinstance(parameter.default, typer.models.ArgumentInfo)
+    frequent = [*SHORT].index(parameter.name) if parameter.name in SHORT else len(SHORT)
+    return (not is_argument, 0 if is_argument else frequent)
 
 
 def _keep_examples(text: str) -> str:
