@@ -18,7 +18,8 @@ WORDS = {  # what we once wrote, and what the field says
     r"\b(hears?|heard)\b": "gets",
     r"\b(was|were) (seen, and )?not shown\b|\bseen, and not shown\b": "not significant",
     r"\bnumbers? to predict\b|\bnumbers? (is|are) predicted\b|\bpredicts? numbers\b": "regression, target",
-    r"\btells? classes apart\b|\bclasses to tell apart\b": "classifier, classification",
+    r"\btells?\b[^.\n]{0,40}\bclasses apart\b|\bclasses to tell apart\b": "classifier, classification",
+    r"\bcolumns? of words\b|\}\} of words\b": "categorical",
     r"\b(minutes|seconds|time) (is|are) over\b": "has elapsed",
     r"(?<!visual )\bwords (are|or|as) (categories|categorical|numbers)|\b(categor\w+|numbers) (and|or|are) words\b": (
         "categories, text"
@@ -29,6 +30,7 @@ WORDS = {  # what we once wrote, and what the field says
 }  # fmt: skip
 NETWORKS = r"(?<![\w./-])nets(?![\w/.])"  # `Net` is a class; the prose says network
 SOURCES = sorted((ROOT / "src" / "seqdg").rglob("*.py"))
+TEMPLATES = sorted((ROOT / "src" / "seqdg").rglob("*.jinja"))
 
 
 def find(pattern: str, text: str) -> list[str]:
@@ -57,6 +59,12 @@ def test_docstrings_and_messages_are_in_the_words_of_the_field() -> None:
         if (found := find(pattern, text))
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
+def test_a_card_or_a_report_is_in_the_words_of_the_field(template: Path) -> None:
+    text = template.read_text(encoding="utf-8")
+    assert {word: found for pattern, word in WORDS.items() if (found := find(pattern, text))} == {}
 
 
 @pytest.mark.parametrize(
