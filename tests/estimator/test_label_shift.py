@@ -116,7 +116,7 @@ def test_the_command_corrects_a_table_and_refuses_numbers(fitted):
     shifted = seqdg("predict", path / "model", path / "new.csv", "--out", path / "shift.csv", "--label-shift")
     assert (plain.returncode, shifted.returncode) == (0, 0), shifted.stderr
     assert "Shares of the classes" not in plain.stderr
-    assert "Shares of the classes, from training to this table as its rows tell them: ill 50." in shifted.stderr
+    assert "Shares of the classes, in training and estimated for this table: ill 50." in shifted.stderr
     p = np.loadtxt(path / "shift.csv", delimiter=",", skiprows=1, usecols=(1, 2))
     assert p[:, 0].mean() == pytest.approx(0.1, abs=0.04)
     few = seqdg("predict", path / "model", path / "few.csv", "--out", path / "few-out.csv", "--label-shift")

@@ -23,7 +23,7 @@ KERNEL = 5
 class ARM(Algorithm):
     """Adaptive risk minimization by contextual meta-learning, ARM-CML (Zhang et al., NeurIPS 2021).
 
-    A context net c reads the unlabelled rows of a domain; the mean of what it says tells the net which domain it is in.
+    A context network c reads the unlabelled rows of a domain; the mean of its outputs is added to the input.
     Both learn to do well after this adaptation:
 
         context_i = mean of c(x) over the minibatch of D_i

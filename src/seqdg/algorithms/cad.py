@@ -1,4 +1,4 @@
-"""CAD: features that do not tell the domain, by contrast."""
+"""CAD: features that do not reveal the domain, by contrast."""
 
 from __future__ import annotations
 

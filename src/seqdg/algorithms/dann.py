@@ -19,7 +19,7 @@ from seqdg.nets import Net
 class DANN(Algorithm):
     """Domain-adversarial neural networks (Ganin et al., JMLR 2016), for domain generalization.
 
-    A classifier c of one hidden layer tells the source domains from the features z that enter the head. It learns
+    A classifier c of one hidden layer predicts the source domain from the features z that enter the head. It learns
     by its loss d; the features learn against it, by a gradient that is reversed on the way:
 
         L(w, c) = 1/N * sum over i of l(D_i, w) + d(D_i, c(reverse(z)))

@@ -22,7 +22,7 @@ from seqdg.nets import Net
 class Fusion(Algorithm):
     """Best sources forward: source-specific networks (Mancini, Rota Bulò, Caputo and Ricci, ICIP 2018).
 
-    On shared features z, every source domain has a head h_i, and a linear branch c tells the domains apart. A row's
+    On shared features z, every source domain has a head h_i, and a linear branch c predicts the domain. A row's
     prediction is that of all heads, weighted by the domains' probabilities q = softmax(c(z)), at inference too:
 
         p(y | x) = sum over i of v_i(q) * p(y | x, h_i),   v(q) = (1 - agnostic) * q + agnostic / N

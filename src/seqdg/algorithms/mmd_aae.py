@@ -26,7 +26,7 @@ class MMDAAE(Algorithm):
 
     The net below its head and a linear layer on it are the encoder Q of the input, h = Q(x), and the head classifies
     the code h. A decoder P restores the input, codes of any two domains have the same distribution by a multi-kernel
-    MMD, and a discriminator G learns to tell codes from draws p of a Laplace prior, which the encoder learns to
+    MMD, and a discriminator G learns to distinguish codes from draws p of a Laplace prior, which the encoder learns to
     prevent:
 
         L(Q, P, head) = 1/N * sum over i of l(D_i, h) + reconstruction * || P(h) - x ||^2

@@ -34,7 +34,7 @@ VERDICTS = {
     "varies": "helps where the model was trained; beyond, domains differ too much to say",
     "does not transfer": "helps where the model was trained, and less or not at all beyond",
     "misleads": "makes the model worse on domains that it has not seen",
-    "little": "cannot be told from no help at all",
+    "little": "indistinguishable from no help",
 }
 Score = Callable[..., float]  # of a model, rows and their labels, and of weights if there are any
 Rows = NDArray[np.int64]

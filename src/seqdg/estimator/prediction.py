@@ -123,7 +123,7 @@ class Tally:
         return measure_rows(guess.unsqueeze(-1), y, weight if self.weight else None)
 
     def conclude(self, model: Model) -> None:
-        """Note what only the whole file tells; raise a UsageError if it holds no value at all."""
+        """Note what only the whole file shows; raise a UsageError if it holds no value at all."""
         made_of_pictures = model.source is not None and not model.source.text
         reads_table = isinstance(model.input, TableInput) and not made_of_pictures
         rows, labels = self.unknown.total(), list_some(self.unknown)
@@ -131,14 +131,14 @@ class Tally:
         if rows and model.is_regression:
             self.note(f"{have} text in place of a target ({labels}): left out of the error.")
         elif rows and (self.labelled or reads_table):  # else folders do not name classes
-            left = "they are left out of the accuracy" if self.labelled else "no accuracy can be told"
+            left = "they are left out of the accuracy" if self.labelled else "the accuracy is unknown"
             knows = f"The model knows: {list_some(model.classes.tolist())}."
             self.note(f"{have} a label that the model does not know ({labels}): {left}. {knows}")
         if self.unweighed:
             lost = count_things(self.unweighed, "row")
             self.note(f"'{self.weight}' holds no weight of at least 0 in {lost}: left out of the score.")
         if self.labelled and not self.weighed:
-            self.note(f"'{self.weight}' is 0 in every row with a label: no score can be told.")
+            self.note(f"'{self.weight}' is 0 in every row with a label: there is no score.")
         empty = [name for name, count in self.present.items() if not count]
         if reads_table and len(empty) == len(self.present):
             raise UsageError("No column that the model reads holds any value: there is nothing to predict from.")
@@ -312,7 +312,7 @@ def _correct(model: Model, logits: NDArray[np.float64], tally: Tally) -> NDArray
     p, shares = correct_label_shift(softmax(logits, axis=1), np.array(priors))
     each = zip(model.classes.tolist(), priors, shares, strict=True)
     changes = list_some([f"{c} {100 * before:.1f} to {100 * after:.1f} %" for c, before, after in each])
-    tally.note(f"Shares of the classes, from training to this table as its rows tell them: {changes}.")
+    tally.note(f"Shares of the classes, in training and estimated for this table: {changes}.")
     return np.log(np.clip(p, 1e-12, 1.0))
 
 

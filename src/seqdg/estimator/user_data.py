@@ -219,7 +219,7 @@ def _encode(y: NDArray[Any], recipe: Recipe) -> tuple[NDArray[Any], NDArray[np.i
     """Return the classes, and each row's index among them."""
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
-        raise UsageError(f"There is only one class, {classes[0]}: at least two are needed to learn to tell them apart.")
+        raise UsageError(f"There is only one class, {classes[0]}, and a classifier needs at least two.")
     unit = CRITERIA[recipe.criterion]
     if not unit.is_defined(len(classes)):
         here = "here are none" if unit.by_group else f"there are {len(classes)}"
