@@ -20,8 +20,8 @@ from seqdg.nets import Net
 class URM(Algorithm):
     """Uniform risk minimization (Krishnamachari, Ng and Foo, TMLR 2024): features that are uniformly distributed.
 
-    The head classifies u = tanh(z) of the features z. A discriminator G of one hidden layer learns to separate u from draws
-    of a uniform distribution, and the features learn to be taken for such draws:
+    The head classifies u = tanh(z) of the features z. A discriminator G of one hidden layer learns to separate u from
+    draws of a uniform distribution, and the features learn to be taken for such draws:
 
         L(w) = 1/N * sum over i of l(D_i, u) - adversary * log G(u)
         L(G) = -log G(uniform) - adversary * log(1 - G(u))
