@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -145,32 +144,18 @@ def make_grid(algorithm: Settings, values: Mapping[str, Any]) -> tuple[Settings,
     return tuple(with_settings(algorithm, dict(zip(names, chosen, strict=True))) for chosen in product(*lists))
 
 
-class Search(typing.Protocol):
-    """Proposes settings of one algorithm for each target by itself: one target must not learn from another."""
-
-    @property
-    def first(self) -> Proposal:
-        """The algorithm as it is."""
-
-    @property
-    def total(self) -> int:
-        """How many proposals it makes for a target, at most."""
-
-    def ask(self, target: Target) -> Sequence[Proposal]:
-        """Return what to try next; nothing once all is tried."""
-
-    def tell(self, target: Target, tried: Proposal, score: float | None) -> None:
-        """Take the score of a proposal, of which more is better; None where training diverged."""
-
-
 class Fixed:
-    """The same candidates for every target."""
+    """Proposes the same candidates for every target.
+
+    first: the algorithm as it is.
+    """
 
     def __init__(self, tried: Sequence[Proposal]) -> None:
         self.tried, self._asked = tuple(dict.fromkeys(tried)), set[Target]()
-        self.first, self.total = self.tried[0], len(self.tried)
+        self.first = self.tried[0]
 
     def ask(self, target: Target) -> Sequence[Proposal]:
+        """Return what to try next; nothing once all is tried."""
         if target in self._asked:
             return ()
         self._asked.add(target)
@@ -181,7 +166,8 @@ class Fixed:
 
 
 class Optuna:
-    """Optuna's tree-structured Parzen estimator, a study per target, some candidates at a time."""
+    """Proposes by Optuna's tree-structured Parzen estimator, some candidates at a time. Every target has a study of its
+    own: one must not learn from another."""
 
     TOGETHER = 8
 
@@ -215,6 +201,7 @@ class Optuna:
         return [*as_it_is, *(self._propose(target, study) for _ in range(count - len(as_it_is)))]
 
     def tell(self, target: Target, tried: Proposal, score: float | None) -> None:
+        """Take the score of a proposal, of which more is better; None where training diverged."""
         trial = self._running.pop((target, tried), None)
         if trial is None:  # proposed twice in one round, or the algorithm as it is, which Optuna did not propose
             return
@@ -252,6 +239,9 @@ class Optuna:
         if isinstance(now, int) and not isinstance(now, bool):
             return kinds.IntDistribution(round(where.low), round(where.high), log=where.log)
         return kinds.FloatDistribution(where.low, where.high, log=where.log)
+
+
+Search = Fixed | Optuna
 
 
 class TrialSearch:

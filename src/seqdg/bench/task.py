@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from weakref import finalize
 
 import torch
@@ -48,6 +48,7 @@ from seqdg.training import (
     Groups,
     Inputs,
     NumberLoss,
+    Protocol,
     RowWeighted,
     Saving,
     TargetScale,
@@ -61,7 +62,6 @@ from seqdg.training import (
     move_to_device,
     split_rows,
 )
-from seqdg.training import Protocol as TrainingProtocol
 
 READY = 2**26  # numbers: a quarter of a GiB, for rows that are scaled, or images that are resized, before training
 KEPT = 2**28  # bytes of weights, at most, of the nets that a process keeps for the groups that follow
@@ -87,7 +87,7 @@ class Trial:
     weights: str | None  # sha256 of the weight file that the net starts from
     algorithm: str
     settings: tuple[tuple[str, str], ...]  # as text, by name, as `describe_settings` gives them
-    protocol: TrainingProtocol
+    protocol: Protocol
     held_out: tuple[str, ...]
     seed: int
     sources: int  # how many domains there are to learn from where only one is held out
@@ -148,7 +148,7 @@ class Trial:
             code=code,
             algorithm=algorithm,
             settings=tuple(sorted(description["settings"].items())),
-            protocol=TrainingProtocol(**restore_fields(TrainingProtocol, description["protocol"])),
+            protocol=Protocol(**restore_fields(Protocol, description["protocol"])),
             held_out=tuple(description["held_out"]),
             sources=sources,
         )
@@ -273,12 +273,6 @@ def _collect_trainings(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
     return collect_by(trials, lambda trial: trial.training.key)
 
 
-class RowSource(Protocol):
-    """Where a task's rows come from."""
-
-    def load(self, on_progress: ReadProgress | None = None) -> Dataset: ...
-
-
 @dataclass(frozen=True)
 class RowsOnDisk:
     """Files below a folder, as the [data] table of a benchmark describes them; read once.
@@ -315,6 +309,8 @@ class RowsInMemory:
         return self.dataset
 
 
+RowSource = RowsOnDisk | RowsInMemory  # where a task's rows come from
+
 _kept: dict[int, dict[Hashable, Any]] = {}  # what this process has computed of a data set, as long as that is in use
 _keeping = Lock()  # models may be fitted in threads
 
@@ -342,7 +338,7 @@ class Task:
     rows: RowSource
     net: NetSpec
     batchnorm: str  # policy
-    protocol: TrainingProtocol
+    protocol: Protocol
     size: int = 0  # side of the images that enter the net; 0: as they are stored
     augment: str = ""  # recipe, for images
     module: nn.Module | None = None  # the user's own net, with its first weights; then `net` is not used
@@ -358,7 +354,7 @@ class Task:
         self,
         name: str,
         settings: Mapping[str, str],
-        protocol: TrainingProtocol,
+        protocol: Protocol,
         held_out: tuple[str, ...],
         seed: int,
         weights: str | None = None,

@@ -16,7 +16,7 @@ from command import seqdg as command
 from seqdg.base import UsageError
 from seqdg.bench import ArrayLearner, register_learner
 from seqdg.estimator import DomainClassifier, DomainRegressor
-from seqdg.estimator.compare.combining import combine_candidates, judge_ensemble
+from seqdg.estimator.compare.combining import combine_candidates, measure, predict_together
 from seqdg.estimator.compare.comparing import make_searches, name_candidates
 from seqdg.estimator.compare.folds import KeptRecords, Sweep
 from seqdg.estimator.recipe import WEIGHTED, WeightedEnsemble
@@ -69,6 +69,12 @@ def swept(hospitals, folder, names=("logistic", "knn")):
     return sweep
 
 
+def judge_ensemble(sweep):
+    """The accuracy on east of the ensemble that is weighed without it."""
+    ((outputs, _),) = predict_together(sweep, ("east",), NAMES, "both").values()
+    return measure(sweep, "east", outputs)["accuracy"]
+
+
 @pytest.mark.slow
 def test_the_weights_that_are_judged_on_a_domain_have_seen_nothing_of_it(hospitals, tmp_path):
     x, y, domains = hospitals
@@ -77,7 +83,7 @@ def test_the_weights_that_are_judged_on_a_domain_have_seen_nothing_of_it(hospita
     for i, labels in enumerate((y, wrong)):
         sweep = swept((x, labels, domains), tmp_path / str(i))
         weights.append({d: sweep.weigh((d,), sweep.choose_members((d,), NAMES, "both"))[0] for d in sweep.domains})
-        reached.append(judge_ensemble(sweep, ("east",), NAMES, "both")[0].value)
+        reached.append(judge_ensemble(sweep))
         sweep.sink.close()
     assert weights[0]["east"] == weights[1]["east"]
     assert weights[0]["west"] != weights[1]["west"]
@@ -87,17 +93,17 @@ def test_the_weights_that_are_judged_on_a_domain_have_seen_nothing_of_it(hospita
 @pytest.mark.slow
 def test_what_is_judged_is_the_mean_of_the_members_that_held_the_domain_out(hospitals, tmp_path):
     sweep = swept(hospitals, tmp_path)
-    (outcome,) = judge_ensemble(sweep, ("east",), NAMES, "both")
+    judged = judge_ensemble(sweep)
     weights, members = sweep.weigh(("east",), sweep.choose_members(("east",), NAMES, "both"))
     told = [sweep.predict(("east",), member, "east") for member in members]
     each = [w * calibrate(p, t) for w, p, t in zip(weights.shrunk, told, weights.temperatures, strict=True)]
     y, _ = sweep.take_labels("east")
-    assert outcome.value == pytest.approx(np.mean(sum(each).argmax(1) == y))
+    assert judged == pytest.approx(np.mean(sum(each).argmax(1) == y))
     for member, p in zip(members, told, strict=True):  # what is kept is what the record was measured on
         (record,) = sweep.list_records(("east",), member)
         assert record.history[0].held_out["accuracy"][0] == pytest.approx(np.mean(p.argmax(1) == y))
     combination = combine_candidates(sweep, NAMES, "both")
-    assert [o.value for o in combination.outcomes if o.held_out == "east"] == [outcome.value]
+    assert [o.value for o in combination.outcomes if o.held_out == "east"] == [judged]
     sweep.sink.close()
 
 

@@ -7,7 +7,7 @@ What is judged on a domain d is weighed without d: its weights come from trainin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,6 @@ from seqdg.estimator.weighting import Floats, Weights, combine
 from seqdg.results import DONE, Evaluation, Outcome, Record
 from seqdg.training import measure_rows
 
-Weigh = Callable[[Weights], Sequence[float]]
 Told = dict[int, tuple[Floats | None, list[Record]]]  # by seed
 
 
@@ -52,16 +51,7 @@ def combine_candidates(sweep: Sweep, names: Sequence[str], rule: str) -> Combina
     return Combination(final[0], tuple(final[1]), tuple(outcomes), told)
 
 
-def judge_ensemble(
-    sweep: Sweep, target: Target, names: Sequence[str], rule: str, weigh: Weigh = lambda weights: weights.shrunk
-) -> list[Outcome]:
-    """Judge on a domain the ensemble that is weighed without it, for each seed."""
-    return _judge(sweep, target, predict_together(sweep, target, names, rule, weigh))
-
-
-def predict_together(
-    sweep: Sweep, target: Target, names: Sequence[str], rule: str, weigh: Weigh = lambda weights: weights.shrunk
-) -> Told:
+def predict_together(sweep: Sweep, target: Target, names: Sequence[str], rule: str) -> Told:
     """Return by seed what the ensemble that is weighed without a domain says of it, with the records of its members;
     None where all diverged."""
     team = sweep.weigh(target, sweep.choose_members(target, names, rule))
@@ -70,14 +60,14 @@ def predict_together(
     weights, members = team
     told: Told = {}
     for seed in sweep.seeds:
-        counting = [i for i, weight in enumerate(weigh(weights)) if weight > 0]
+        counting = [i for i, weight in enumerate(weights.shrunk) if weight > 0]
         said = {i: sweep.predict(target, members[i], target[0], seed) for i in counting}
         said = {i: outputs for i, outputs in said.items() if np.isfinite(outputs).all()}  # the others diverged
         records = [r for i in said for r in sweep.list_records(target, members[i]) if r.seed == seed]
-        total = sum(weigh(weights)[i] for i in said)
+        total = sum(weights.shrunk[i] for i in said)
         outputs = None
         if said:
-            its = [weigh(weights)[i] / total for i in said]
+            its = [weights.shrunk[i] / total for i in said]
             outputs = combine(np.stack(list(said.values())), its, [weights.temperatures[i] for i in said])
         told[seed] = outputs, records
     return told

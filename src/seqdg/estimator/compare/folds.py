@@ -180,10 +180,6 @@ class Sweep:
         """Return whether all is trained that was asked for of candidates of these names."""
         return all(name in self._asked and self._asked[name] <= self.sink.records.keys() for name in names)
 
-    def train_together(self, candidates: Sequence[Contender], targets: Sequence[Target]) -> None:
-        """Train candidates with each of these domains, or pairs of them, held out."""
-        self._run_trials([t for target in targets for c in candidates for t in self.make_trials(target, c)])
-
     def score(self, target: Target, candidate: Contender, rule: str) -> float | None:
         """Score a candidate by what may be known for a target, more being better; None where training diverged."""
         mean = average_finite(self.score_sources(target, candidate, rule) or ())
