@@ -219,6 +219,15 @@ def test_every_public_name_is_there_and_shown():
     assert "build(name" in shown
 
 
+def test_completion_offers_what_a_module_defines_and_no_names_that_it_imports():
+    for module in (seqdg.tree, seqdg.noise, seqdg.testing):
+        assert not [
+            n for n in dir(module) if n.startswith("_") or not getattr(module, n).__module__.startswith("seqdg.")
+        ]
+    assert {"add", "scale", "with_prefix"} <= set(dir(seqdg.tree))
+    assert {"uniform", "normal", "fold"} <= set(dir(seqdg.noise))
+
+
 def test_listing_algorithms_and_learners_imports_nothing_heavy():
     """A learner of this package is imported when it is asked for."""
     code = "import seqdg\nseqdg.list_algorithms()\nfrom seqdg.bench import find_learner, list_learners\n"

@@ -7,8 +7,9 @@ import difflib
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 EVERY = 10.0  # seconds between plain lines of progress, at first
 SELDOM = 0.05  # of the time so far lies between them later: a run of hours says less
@@ -200,3 +201,12 @@ def _print_lines(label: str) -> Callable[[float, str, float | None], None]:
 
 def _say_left(share: float, left: float | None) -> str:
     return "" if left is None or share >= 1 else f"{format_duration(left)} left"
+
+
+def list_own(names: Mapping[str, Any]) -> list[str]:
+    """Return the public functions and classes that a module defines, for its `__dir__`: what completion offers.
+
+    names: its `globals()`.
+    """
+    module = names["__name__"]
+    return [n for n, value in names.items() if not n.startswith("_") and getattr(value, "__module__", "") == module]

@@ -24,12 +24,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from seqdg.base.messages import list_own
+
 _MASK = 0xFFFFFFFF
 _MULTIPLIER = 0xD256D193
 _WEYL = 0x9E3779B9
 GRIDS = 4  # in each of which columns and rows turn once; with 3, neighbours are visibly more often neighbours again
 MOST = 2**30  # numbers in an order
 _SPREAD, _MIX = 0x85EBCA6B, 0xC2B2AE35  # odd, with bits all over
+
+
+def __dir__() -> list[str]:
+    return list_own(globals())
 
 
 def _encrypt(key: Tensor, counter: Tensor) -> tuple[Tensor, Tensor]:

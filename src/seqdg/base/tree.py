@@ -7,9 +7,14 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from seqdg.base.messages import list_own
 from seqdg.base.private import add_each, is_transformed, multiply_each, subtract_each
 
 Tree = Mapping[str, Tensor]
+
+
+def __dir__() -> list[str]:
+    return list_own(globals())
 
 
 def _check_names(a: Tree, b: Tree) -> None:

@@ -38,6 +38,10 @@ CHECKS: dict[str, Callable[[Case], None]] = {
 }
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class ContractError(AssertionError):
     """An algorithm breaks the contract: a sentence that names the algorithm, the check and the culprit."""
 
