@@ -28,6 +28,7 @@ def literal_direction(loss, theta, episode, tau):
     return direction
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tau", [0.0, 0.3, 0.5, 1.0])
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_the_direction_is_the_published_one(net, weights, theta, episode_of, literal_loss, assert_direction, n, tau):

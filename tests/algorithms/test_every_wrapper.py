@@ -43,6 +43,7 @@ def list_chains():
     return [pytest.param(*chain, marks=marks[name], id=name) for name, chain in kept.items()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("base", "wrapper"), list_chains())
 def test_a_wrapped_algorithm_keeps_the_contract(base, wrapper):
     check_algorithm(find_wrapper(wrapper)(BASES[base]))

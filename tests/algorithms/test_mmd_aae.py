@@ -181,6 +181,7 @@ def test_a_linear_code_needs_no_bias_where_the_head_has_none(episode_of):
     assert_close(net(deployed, episode.x[0]), code @ params["2.weight"].T)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", ["linear", "features"])
 def test_only_a_linear_code_meets_the_two_signs_of_the_prior(code, episode_of):
     """By the adversary alone. Half of the prior's numbers are below 0; of features behind a ReLU none ever is."""

@@ -175,6 +175,7 @@ def assert_same(got, want):
     assert_close(got, want, rtol=1e-8, atol=1e-10 * scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("domains", [2, 3, 4])
 @pytest.mark.parametrize("alpha", [SMALL_ALPHA, PAPER_ALPHA])
 def test_s_mldg_is_algorithm_1_on_norms_by_hand(nets, domains, alpha):
@@ -190,6 +191,7 @@ def test_s_mldg_is_algorithm_1_on_norms_by_hand(nets, domains, alpha):
 slow_in_stacks = pytest.mark.filterwarnings("ignore:There is a performance drop")
 
 
+@pytest.mark.slow
 @slow_in_stacks
 @pytest.mark.parametrize("domains", [3, 4])
 def test_and_in_a_stack(nets, domains):

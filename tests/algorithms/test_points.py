@@ -104,6 +104,7 @@ def test_dsu_adds_noise_as_wide_as_styles_vary_over_the_batch():
     assert_close(direction, {name: w.grad for name, w in theta.items()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mixstyle", "dsu"])
 def test_without_mixing_it_is_aggregation_and_p_is_how_often_it_mixes(name):
     assert_close(build(name, p=0.0).gradient(NET, WEIGHTS, EPISODE), AGG().gradient(NET, WEIGHTS, EPISODE))

@@ -55,6 +55,7 @@ def draw_losses(seed: int) -> list[float]:
     return (level + 0.1 * torch.rand(len(level), generator=g)).double().tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("converge", "tolerance", "ratio"), [(3, 6, 0.3), (2, 2, 0.1), (3, 3, 0.0), (4, 5, 0.5)])
 def test_the_valley_is_that_of_the_published_algorithm_at_every_evaluation(converge, tolerance, ratio):
     algorithm = SWAD(AGG(), converge=converge, tolerance=tolerance, ratio=ratio)

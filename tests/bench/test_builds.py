@@ -34,6 +34,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithms", "expected"),
     [

@@ -60,6 +60,7 @@ def test_a_training_that_diverged_says_nothing_of_how_long_others_take(tmp_path:
     assert store.pace(here)["agg", 1, "float32"] == pytest.approx(5.0 / agg[0].protocol.steps)
 
 
+@pytest.mark.slow
 def test_records_of_another_precision_say_nothing(tmp_path: Path) -> None:
     plan, store = make_plan(replace(REQUEST, precision="float64")), Store.create(tmp_path, "rotated-mnist")
     single = make_plan(REQUEST).trials

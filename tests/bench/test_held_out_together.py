@@ -33,6 +33,7 @@ def test_one_source_is_trained_on_and_all_others_are_tested(tmp_path: Path) -> N
     assert [r.finished for r in again.records()] == [r.finished for r in records]  # nothing was trained again
 
 
+@pytest.mark.slow
 def test_every_choice_of_domains_is_held_out_at_once(tmp_path: Path) -> None:
     names = ["0", "30", "75"]
     results = seqdg.run("rotated-mnist", ["agg"], held_out=names, held_out_together=2, out=tmp_path, **FEW)

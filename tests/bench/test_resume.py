@@ -111,6 +111,7 @@ def test_a_checkpoint_of_other_trials_is_named_and_not_used(tmp_path: Path) -> N
     assert [told(r) for r in again] == [told(r) for r in whole]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

@@ -42,6 +42,7 @@ def read(directory: Path) -> list[Record]:
         store.close()
 
 
+@pytest.mark.slow
 def test_other_seeds_have_the_settings_that_the_first_seed_chose_for_their_held_out_domain(directory: Path) -> None:
     records = read(directory)
     for algorithm in ("agg", "fo-s-mldg"):
@@ -60,6 +61,7 @@ def test_the_same_command_again_trains_nothing(directory: Path) -> None:
     store.close()
 
 
+@pytest.mark.slow
 def test_an_interrupted_search_goes_on_to_the_same_choice(directory: Path, tmp_path: Path) -> None:
     words = [w for w in WORDS if w != "--reuse"]
     words[words.index("--trials") + 1] = 1

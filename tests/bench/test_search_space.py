@@ -108,6 +108,7 @@ def test_choices_that_do_not_go_together_are_refused_in_a_sentence(choice, said)
         Request(**choice)
 
 
+@pytest.mark.slow
 def test_optuna_proposes_candidates_for_every_held_out_domain_and_seed_and_goes_on_where_it_stopped(tmp_path):
     pytest.importorskip("optuna")
     words = ["bench", "--algorithms", "fo-s-mldg", "--held-out", "0,75", "--trials", 1, "--sampler", "optuna"]

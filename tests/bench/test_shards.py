@@ -56,6 +56,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [out / "shard-1-of-2", out / "shard-2-of-2"]
 
 
+@pytest.mark.slow
 def test_merged_shards_are_the_run_byte_for_byte(whole: Path, shards: list[Path], tmp_path: Path) -> None:
     assert all(Store.open(path).finished() for path in shards)
     code, out, _ = seqdg("merge", *reversed(shards), "--out", tmp_path / "all")
@@ -100,6 +101,7 @@ def test_what_is_missing_is_named_and_the_command_trains_it(whole: Path, shards:
     assert (code, out) == (0, f"12 trials of 12 of rotated-mnist are in {tmp_path}.\n")
 
 
+@pytest.mark.slow
 def test_shards_that_do_not_belong_together_are_refused(whole: Path, shards: list[Path], tmp_path: Path) -> None:
     def refuse(*paths: Path, out: Path = tmp_path / "out") -> str:
         code, _, err = seqdg("merge", *paths, "--out", out)

@@ -49,6 +49,7 @@ def test_four_algorithms_are_one_group_of_as_many_trainings_as_one_of_them() -> 
     assert len(build_stack(group.trials).jobs) == 4
 
 
+@pytest.mark.slow
 def test_the_four_have_records_of_their_own(records: dict[str, Record]) -> None:
     plan = make_plan(REQUEST)
     by_name = {name: [records[t.key] for t in plan.trials if t.short_name == name] for name in FOUR}
@@ -121,6 +122,7 @@ def test_progress_and_cost_count_a_training_once() -> None:
     assert time_groups(four.missing, TASK, "cpu", {kind: 0.5}) == {group.key: 0.5 * 4 * 20}
 
 
+@pytest.mark.slow
 def test_checkpoints_of_a_shared_training_resume_all_its_records(tmp_path: Path, records: dict[str, Record]) -> None:
     (group,) = make_plan(REQUEST).groups
     saving = Saving(Folder(tmp_path), 3600.0)

@@ -148,6 +148,7 @@ def test_a_mean_of_weights_by_hand():
     assert {n: w.tolist() for n, w in mean_weights(members).items()} == {"w": [2.0, 6.0]}
 
 
+@pytest.mark.slow
 def test_batchnorm_of_a_soup_is_estimated_for_its_own_weights(tmp_path):
     text = (
         (files("seqdg") / "benchmarks" / "rotated-mnist.toml")

@@ -122,6 +122,7 @@ def test_an_estimator_of_the_users_own_is_traced(hospitals):
         assert m.value == pytest.approx((y[domains == m.held_out] == "ill").mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidate", [DummyClassifier(strategy="prior"), make_pipeline(GaussianNB()), "logistic"])
 def test_what_compare_takes_as_a_candidate_needs_no_estimator_around_it(hospitals, candidate):
     curve = seqdg.learning_curve(candidate, *hospitals)

@@ -100,6 +100,7 @@ def test_a_regressor_says_the_same_in_onnx(name, tmp_path):
     compare_onnx(model.fit(table, 1000 * number, domains=places), tmp_path, 2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Column 'kind' has categories that were not in the training data")
 @pytest.mark.parametrize(
     "estimator",

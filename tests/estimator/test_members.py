@@ -121,6 +121,7 @@ def told(record):
     return record.key, record.status, record.history, record.losses
 
 
+@pytest.mark.slow
 def test_a_record_is_of_an_ensemble_and_the_same_stacked_or_alone():
     plan = make_plan(REQUEST)
     sink = MemorySink()

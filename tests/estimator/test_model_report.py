@@ -86,6 +86,7 @@ def test_inconsistency_is_cochrans_and_0_where_rows_explain_all():
     assert predict_next_domain(scores, [n] * 3).inconsistency == pytest.approx(1 - 2 / q)
 
 
+@pytest.mark.slow
 def test_confusion_matrices_agree_with_the_accuracy_of_each_held_out_domain(found):
     assert set(found.told) == set(found.domains)
     for domain, about in found.told.items():
@@ -147,6 +148,7 @@ def test_numbers_to_predict_have_a_page_without_classes(hospitals, tmp_path):
     assert found.report(tmp_path / "page.html").is_file()
 
 
+@pytest.mark.slow
 def test_importance_is_shown_where_it_was_measured(found, hospitals):
     X, y, domains = hospitals
     measured = seqdg.importance(found.estimator, X, y, domains, repeats=1)

@@ -157,6 +157,7 @@ def test_a_comparison_of_numbers_with_fractions_is_one_of_regressors(pressures):
     assert found.criterion == "rmse"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1e-5, 1e-12])
 def test_small_units_change_neither_the_model_nor_what_can_be_read(pressures, size, tmp_path):
     x, y, domains = pressures

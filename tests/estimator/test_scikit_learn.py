@@ -35,6 +35,7 @@ def test_groups_are_domains_by_another_name(rows):
         quick().fit(x, y, domains=site, groups=site[::-1])
 
 
+@pytest.mark.slow
 def test_groups_reach_the_splitter_and_fit_alike(rows):
     """With each site held out, a fold's model has seen the other two."""
     x, y, site = rows
@@ -58,6 +59,7 @@ def test_weights_are_routed_where_they_are_asked_for(rows):
     assert weighted[0] == alone.score(x[~kept], y[~kept])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csc_array, sp.coo_matrix, sp.lil_array])
 def test_a_sparse_matrix_is_the_dense_one(rows, kind):
     x, y, site = rows

@@ -64,6 +64,7 @@ def test_numbers_are_weighted_too():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_reach_every_algorithm_that_learns_by_the_loss(name):
     """With weights of 1 the direction is the one without; with others it is another."""

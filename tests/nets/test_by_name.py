@@ -172,6 +172,7 @@ def test_a_hub_that_cannot_be_reached_is_one_sentence_within_seconds(monkeypatch
 # ---------------------------------------------------------------------------- transformers
 
 
+@pytest.mark.slow
 def test_a_vision_model_of_transformers_from_its_folder(tmp_path: Path):
     need("transformers")
     from transformers import ViTConfig, ViTForImageClassification, ViTModel

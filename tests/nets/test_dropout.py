@@ -142,6 +142,7 @@ def test_the_direction_is_the_gradient_of_the_loss(name):
     assert_close(value, algorithm.loss(net, params, episode))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list_algorithms())
 def test_every_algorithm_trains_with_dropout_and_in_a_stack_as_alone(name):
     algorithm = build(name)

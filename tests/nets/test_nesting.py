@@ -220,6 +220,7 @@ def test_derivatives_of_norms(name, stacked):
     assert_right(NORMS[name], "recalibrate", stacked=stacked)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("name", [*NORMS, *LAYERS])
 def test_derivatives_of_gradients_of_several_domains_at_once(name):

@@ -95,6 +95,7 @@ def test_a_report_with_hard_names_gaps_and_divergence_shows_well(browser, run, t
     check(browser, build_page(RunContents(evil, run(values), (), [asked])), tmp_path / "report.html")
 
 
+@pytest.mark.slow
 def test_a_report_of_one_trial_shows_well(browser, run, tmp_path):
     values = {"agg": {"V": [0.5], "L": [0.6]}, "mldg": {"V": [0.6], "L": [0.5]}}
     check(browser, build_page(RunContents("vlcs", run(values))), tmp_path / "report.html")
@@ -110,6 +111,7 @@ def test_a_report_of_many_algorithms_and_domains_shows_well(browser, run, tmp_pa
     )
 
 
+@pytest.mark.slow
 def test_every_analysis_shows_well(browser, run, payloads, tmp_path):
     values = {"agg": {"V": [0.5, 0.6], "L": [0.6, 0.7]}, "fo-s-mldg": {"V": [0.6, 0.5], "L": [0.5, 0.7]}}
     made = build_page(

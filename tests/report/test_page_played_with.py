@@ -84,6 +84,7 @@ def cells(opened) -> dict[str, str]:
     return {name: " | ".join(said).replace(" (best)", "") for name, *said in rows}
 
 
+@pytest.mark.slow
 def test_every_criterion_rule_and_baseline_shows_what_the_table_command_prints(opened, records):
     for select, criterion, baseline in (
         ("last", "log_loss", "mldg"), ("oracle", "balanced_accuracy", "dann"), ("source-val", "accuracy", "agg"),
@@ -237,6 +238,7 @@ def test_controls_have_names_for_screen_readers(opened):
     assert nameless == []
 
 
+@pytest.mark.slow
 def test_a_watched_page_shows_the_next_version_and_keeps_what_was_chosen(browser, records, tmp_path):
     path = tmp_path / "report.html"
     half = [r for r in records if r.seed < 3]

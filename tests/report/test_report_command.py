@@ -37,6 +37,7 @@ def test_the_report_is_written_beside_the_results_and_its_path_is_printed(direct
     store.close()
 
 
+@pytest.mark.slow
 def test_the_command_that_the_report_prints_makes_an_analysis_that_the_next_report_shows(directory, tmp_path):
     copy = tmp_path / "my runs"
     shutil.copytree(directory, copy)
@@ -111,6 +112,7 @@ def test_a_criterion_that_the_run_has_not_is_one_sentence_and_exit_code_2(direct
     assert "auroc" not in said.partition("Choose one of")[2]
 
 
+@pytest.mark.slow
 def test_a_page_or_a_figure_that_cannot_be_written_is_one_sentence_and_exit_code_2(directory, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(directory, copy)

@@ -30,6 +30,7 @@ def simulate(domains: int, shared: float) -> tuple[float, float]:
     return 100 * float(flips), 100 * outside / DRAWS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("domains", "shared", "said"), [(4, 0.0, 5), (4, 0.2, 13), (4, 0.5, 23), (6, 0.2, 19), (6, 0.5, 33)]
 )

@@ -102,6 +102,7 @@ def tracked(request, tmp_path_factory) -> Iterator[tuple[str, Path, list]]:
         yield tool, out, records
 
 
+@pytest.mark.slow
 def test_every_trial_has_its_curves_once(tracked):
     tool, out, records = tracked
     found = READERS[tool](out)

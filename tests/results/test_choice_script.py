@@ -66,6 +66,7 @@ def records(choice, folder, tmp_path_factory):
     return its
 
 
+@pytest.mark.slow
 def test_it_decides_and_judges_as_compare_does(choice, records):
     table = make_table()
     comparison = compare(

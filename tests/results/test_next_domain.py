@@ -200,6 +200,7 @@ def test_simulated_domains_of_a_known_spread_are_covered(script, domains, rows, 
     assert cell.width > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("domains", "said"), [(4, (83, 90, 92)), (10, (87, 89, 90))])
 def test_the_scale_of_the_prior_matters_as_much_as_is_said(domains, said):
     """Domains that differ by 1, at a third of the scale, two thirds and the whole."""

@@ -57,6 +57,7 @@ def stale_files(directory: Path, publish: ModuleType) -> list[str]:
     return sorted({*wrong, *(there - made.keys())})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("published_runs")
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
 def test_the_first_table_of_a_published_run_is_what_its_command_prints(run, monkeypatch):
@@ -100,6 +101,7 @@ def test_what_the_script_publishes_is_what_the_records_say(small, publish):
     assert {p.name for p in (small / "figures").iterdir()} >= {"domains.svg", "differences.svg", "cost.svg"}
 
 
+@pytest.mark.slow
 def test_the_page_says_where_the_numbers_come_from_and_no_path_of_the_machine(small):
     page = (small / "README.md").read_text(encoding="utf-8")
     for said in ("Data fingerprint", "Versions", "Device", "--search 2", "--out mine", f"seqdg rerun {small}"):
@@ -122,6 +124,7 @@ def test_a_number_that_was_changed_is_found(small, publish, name):
         file.write_text(before, encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_publishing_again_removes_what_is_no_longer_made(small, publish):
     (small / "tables" / "old.md").write_text("<!-- seqdg list algorithms -->\n\nold\n")
     assert stale_files(small, publish) == ["tables/old.md"]

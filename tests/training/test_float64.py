@@ -35,6 +35,7 @@ def ended(stack: Stack, nudge: bool = False) -> Params:
     return stack.advance(state, 60).params
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", seqdg.list_algorithms())
 def test_all_that_is_trained_is_float64_and_begins_as_in_float32(name: str) -> None:
     wide, narrow = (build_stack(trials_of(name, p)) for p in ("float64", "float32"))

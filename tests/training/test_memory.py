@@ -94,6 +94,7 @@ def test_a_stack_remembers_for_every_trial_what_it_would_alone(dataset, name):
                 torch.testing.assert_close(got, want, rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("trials", [1, 2])
 def test_an_interrupted_training_ends_with_the_same_bits(tmp_path: Path, dataset, name, trials):

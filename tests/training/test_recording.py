@@ -25,6 +25,7 @@ CHAINS = ["fo-s-mldg+mixup+ema", "agg+sam", "agg+swad", "agg+lp+sma"]
 LONG = pytest.param("s-mldg", marks=pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [LONG, *sorted({*list_algorithms()} - {"s-mldg"}), *CHAINS])
 def test_recorded_steps_give_the_same_bits(name, monkeypatch):
     try:

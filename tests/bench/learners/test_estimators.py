@@ -219,6 +219,7 @@ def test_only_what_is_of_scikit_learn_is_written_and_read():
     assert not is_of_sklearn("sklearn.utils.fixes.os"), "a module of another package"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["logistic", "random-forest", "hist-gradient-boosting"])
 def test_the_same_model_is_the_same_bytes(name, monkeypatch):
     x, y, domain = make_rows()

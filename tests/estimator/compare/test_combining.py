@@ -107,6 +107,7 @@ def test_what_is_judged_is_the_mean_of_the_members_that_held_the_domain_out(hosp
     sweep.sink.close()
 
 
+@pytest.mark.slow
 def test_the_ensemble_is_the_winner_and_a_single_pick_stands_beside_it(found):
     assert found.winner.algorithm == WEIGHTED
     scores = found.scores()
@@ -207,6 +208,7 @@ def test_an_interrupted_comparison_goes_on_to_the_same_ensemble(hospitals, found
     assert compared(hospitals, runs=tmp_path, refit=False).members == found.members  # it is trained again
 
 
+@pytest.mark.slow
 def test_members_that_cannot_be_saved_are_compared_and_left_out_of_the_ensemble(hospitals):
     found = compared(hospitals, ("logistic", "knn", "unkept"), seeds=1)
     assert [m.algorithm for m in found.members if m.algorithm == "unkept"] == []
@@ -223,6 +225,7 @@ def test_one_candidate_is_no_ensemble(hospitals):
     assert "There is no ensemble: only 1 candidate is compared." in found.notes
 
 
+@pytest.mark.slow
 def test_candidates_that_are_the_same_count_once(hospitals):
     same = [LogisticRegression(), LogisticRegression(), LogisticRegression(C=0.1), "knn", "knn"]
     found = compared(hospitals, same, seeds=1, refit=False)
@@ -251,6 +254,7 @@ class Constant(Unkept):
         """It is never fitted for good."""
 
 
+@pytest.mark.slow
 def test_numbers_are_averaged_as_they_are(hospitals, tmp_path):
     x, y, domains = hospitals
     number = np.where(y == "ill", 30.0, 10.0) + x["visits"].to_numpy()
@@ -309,6 +313,7 @@ def test_a_comparison_is_a_short_text_and_in_a_notebook_its_leaderboard(found):
     assert found.sentence in html.replace("&#x27;", "'")
 
 
+@pytest.mark.slow
 def test_domains_may_be_a_column_of_the_frame_and_progress_is_shown_unless_it_is_silenced(
     hospitals, capsys, monkeypatch
 ):

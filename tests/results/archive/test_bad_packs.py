@@ -20,6 +20,7 @@ def copy(packed, tmp_path):
     return shutil.copytree(packed, tmp_path / "copy")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [TRIALS, EVALUATIONS])
 @pytest.mark.parametrize("kept", [0.0, 0.3, 0.9, 0.9999])
 def test_a_file_that_is_cut_short_is_never_read(copy, name, kept):
@@ -123,6 +124,7 @@ def test_a_run_without_results_and_a_place_that_cannot_be_written_are_sentences(
         assert sentence in done.stderr
 
 
+@pytest.mark.slow
 def test_the_commands_say_what_was_packed_and_read_it(directory, tmp_path):
     done = seqdg("pack", directory, "--out", tmp_path / "place")
     assert done.returncode == 0

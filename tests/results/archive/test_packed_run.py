@@ -35,6 +35,7 @@ def table(path, form, rule, criterion):
     return f"{Results.open(path).table(rule, criterion, 'agg', form)}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "domain-val"])
 def test_tables_are_the_same_to_the_last_byte_in_every_format(directory, packed, rule):
     for criterion in CRITERIA:
