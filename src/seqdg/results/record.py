@@ -194,6 +194,26 @@ class Record:
         return hashlib.sha256(b"\n".join(parts)).hexdigest()
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """The selected result of one algorithm, held-out domain and seed; its value is None where training diverged.
+
+    held_out: the domain; of a protocol that holds out several at once, all of them, as `name_choices` has it, and the
+        value is their mean.
+    domain_index: of the domain among those that its trial holds out.
+    together: the value over the rows of all of them, where a fixed split holds out several.
+    """
+
+    algorithm: str
+    held_out: str
+    seed: int
+    value: float | None
+    step: int
+    record: Record
+    domain_index: int = 0
+    together: float | None = None
+
+
 def _check_description(description: Mapping[str, Any]) -> None:
     """Raise a ValueError where a description is not that of a trial, so that what reads it finds its parts."""
     texts = [description.get("algorithm"), *description["held_out"]]  # none: the final training of a comparison

@@ -6,35 +6,15 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from seqdg.base import UsageError, list_some, unknown
 from seqdg.results.criteria import CRITERIA, score
-from seqdg.results.record import DIVERGED, DONE, IMPORTED, Evaluation, Record, find_usual_criterion_in
+from seqdg.results.record import DIVERGED, DONE, IMPORTED, Evaluation, Outcome, Record, find_usual_criterion_in
 
 RULES = ("source-val", "last", "leave-one-out", "domain-val", "oracle", "oracle-split")
 UNPAIRED = ("ColoredMNIST", "RotatedMNIST")  # of DomainBed, whose rows differ from algorithm to algorithm
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The selected result of one algorithm, held-out domain and seed; its value is None where training diverged.
-
-    held_out: the domain; of a protocol that holds out several at once, all of them, as `name_choices` has it, and the
-        value is their mean.
-    domain_index: of the domain among those that its trial holds out.
-    together: the value over the rows of all of them, where a fixed split holds out several.
-    """
-
-    algorithm: str
-    held_out: str
-    seed: int
-    value: float | None
-    step: int
-    record: Record
-    domain_index: int = 0
-    together: float | None = None
 
 
 def select_outcomes(records: Sequence[Record], rule: str = "source-val", criterion: str | None = None) -> list[Outcome]:

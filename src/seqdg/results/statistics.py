@@ -29,7 +29,7 @@ from statistics import fmean, pstdev, stdev
 from typing import TypeGuard
 
 from seqdg.base import count_things, unknown
-from seqdg.results.select import Outcome
+from seqdg.results.record import Outcome
 
 # numpy and scipy are imported where they are used: that takes longer than printing a table
 LEVEL = 0.05
