@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
@@ -65,6 +66,18 @@ def test_links_of_a_page_lead_somewhere(page: Path, request: pytest.FixtureReque
         target = target / "README.md" if target.is_dir() else target
         if anchor:
             assert anchor in list_anchors(target), link
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if p.parent.name != "tables"], ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_a_page_has_one_title_and_its_headings_are_in_order(page: Path) -> None:
+    levels = [
+        len(marks) for marks in re.findall(r"^(#+) ", FENCED.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    ]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(lower <= upper + 1 for upper, lower in itertools.pairwise(levels))
 
 
 def test_the_reference_has_every_public_name() -> None:
