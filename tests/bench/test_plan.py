@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from digits import make_plan
 from seqdg.base import UsageError
 from seqdg.bench import Request
-from seqdg.bench.planning import choose_compiled
+from seqdg.bench.planning import LONE_STEPS, choose_compiled
 
 
 @pytest.mark.parametrize(("compiling", "device", "steps", "expected"), [
@@ -16,6 +18,18 @@ def test_a_long_training_of_a_stack_on_a_gpu_is_compiled(compiling, device, step
     planned = make_plan(Request(algorithms=["agg"], trials=2, steps=steps))
     chosen = choose_compiled(planned, device, compiling)
     assert {g.compiles for g in chosen.groups} == {g.compiles for g in chosen.missing} == {expected}
+
+
+@pytest.mark.parametrize(("net", "steps", "expected"), [
+    ("timm:vit_small_patch16_224", LONE_STEPS, True), ("dinov2-small", LONE_STEPS, True),
+    ("timm:vit_small_patch16_224", LONE_STEPS - 1, False), ("resnet18", 10**8, False), ("mlp", 10**8, False),
+])  # fmt: skip
+def test_a_lone_network_of_another_package_is_compiled_where_it_trains_for_long(net, steps, expected):
+    planned = make_plan(Request(algorithms=["agg"], held_out=["0"], trials=1, steps=steps))
+    trial = replace(planned.trials[0], net=replace(planned.trials[0].net, name=net))
+    groups = (replace(planned.groups[0], trials=(trial,)),)
+    chosen = choose_compiled(replace(planned, trials=(trial,), groups=groups, missing=groups), "cuda")
+    assert chosen.groups[0].compiles is expected
 
 
 def test_what_is_left_of_a_group_is_compiled_as_the_whole_was():

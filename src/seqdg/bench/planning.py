@@ -16,13 +16,14 @@ from seqdg.bench.learners.contract import Candidate
 from seqdg.bench.learners.stack_learner import find_learner_of
 from seqdg.bench.task import Group, Task, Trial, group_trials
 from seqdg.data import Dataset
-from seqdg.nets import Net, is_own_net
+from seqdg.nets import Net, is_from_package, is_own_net
 from seqdg.results import Store
 from seqdg.training import list_sources, split_rows
 
 COMPILING = ("auto", "on", "off")
 MOST = 256  # trainings in a stack on a GPU
 WORTH_COMPILING = 5_000_000_000_000  # steps of weights
+LONE_STEPS = 20_000  # of a network of another package that trains alone
 Kind = tuple[str, int, str]  # algorithm, how many domains are held out, precision
 
 
@@ -108,8 +109,9 @@ def plan_trials(
 def choose_compiled(plan: Plan, device: str, compiling: str = "auto") -> Plan:
     """Choose the groups whose step is compiled: `on`, `off`, or `auto` for those that take long enough.
 
-    Compiling takes some ten seconds and saves 2 to 8 ps of each step of each weight on a large GPU. The whole group
-    decides, not what is left of it, so that one that is resumed stays as it was.
+    Compiling takes some ten seconds and saves 2 to 8 ps of each step of each weight on a large GPU. For a network of
+    another package that trains alone it takes most of a minute, and saves about 6 ms of a step; ours have kernels of
+    their own. The whole group decides, not what is left of it, so that one that is resumed stays as it was.
     """
     if compiling not in COMPILING:
         raise unknown("choice for compiling", compiling, COMPILING)
@@ -117,8 +119,12 @@ def choose_compiled(plan: Plan, device: str, compiling: str = "auto") -> Plan:
     def choose(whole: Group) -> bool:
         if compiling != "auto":
             return compiling == "on"
-        work = plan.parameters * len(whole.trainings) * whole.trials[0].protocol.steps
-        return torch.device(device).type == "cuda" and len(whole.trainings) > 1 and work >= WORTH_COMPILING
+        if torch.device(device).type != "cuda":
+            return False
+        first, count = whole.trials[0], len(whole.trainings)
+        if count == 1:
+            return is_from_package(first.net.name) and first.protocol.steps >= LONE_STEPS
+        return plan.parameters * count * first.protocol.steps >= WORTH_COMPILING
 
     compiled = {trial.key for whole in plan.groups if choose(whole) for trial in whole.trials}
     groups, missing = (

@@ -288,8 +288,8 @@ class RunOptions:
     gpus_per_worker : PART
         Share of a GPU for each worker; 0.25 puts four on one. Default: 1.
     compile : auto|on|off
-        Compile each stack's step with torch's compiler: it takes some ten seconds and then trains up to a third
-        faster on a GPU. auto: where the training is long enough for that.
+        Compile steps with torch's compiler: it takes ten seconds or more, and then a GPU trains up to a third
+        faster. auto: where the training is long enough for that.
     checkpoint : SECONDS
         Seconds between checkpoints of trials that take longer; 0 writes none.
     save_weights : [last|chosen]

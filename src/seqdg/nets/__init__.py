@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         find_weights,
         find_weights_at_hand,
         get_published_dropout,
+        is_from_package,
         is_own_net,
         shorten_net,
     )

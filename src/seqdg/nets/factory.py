@@ -77,6 +77,11 @@ def find_weights_at_hand(name: str) -> Path | None:
     return folder / file if (folder / file).is_file() else None
 
 
+def is_from_package(name: str) -> bool:
+    """Whether a net is a model of another package, such as timm's."""
+    return name in RECIPES or name.startswith(PREFIXES)
+
+
 def is_own_net(name: str) -> bool:
     """Say whether the name is that of a function of the user's: FILE.py:FUNCTION or package.module:FUNCTION."""
     return ":" in name and not name.startswith(PREFIXES)
