@@ -8,6 +8,7 @@ from digits import make_plan
 from seqdg.base import UsageError
 from seqdg.bench import Request
 from seqdg.bench.planning import LONE_STEPS, choose_compiled
+from seqdg.nets import NetSpec
 
 
 @pytest.mark.parametrize(("compiling", "device", "steps", "expected"), [
@@ -26,7 +27,7 @@ def test_a_long_training_of_a_stack_on_a_gpu_is_compiled(compiling, device, step
 ])  # fmt: skip
 def test_a_lone_network_of_another_package_is_compiled_where_it_trains_for_long(net, steps, expected):
     planned = make_plan(Request(algorithms=["agg"], held_out=["0"], trials=1, steps=steps))
-    trial = replace(planned.trials[0], net=replace(planned.trials[0].net, name=net))
+    trial = replace(planned.trials[0], net=NetSpec(net))
     groups = (replace(planned.groups[0], trials=(trial,)),)
     chosen = choose_compiled(replace(planned, trials=(trial,), groups=groups, missing=groups), "cuda")
     assert chosen.groups[0].compiles is expected
