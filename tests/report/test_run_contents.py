@@ -4,6 +4,7 @@ import json
 
 from seqdg.report.run_contents import (
     RunContents,
+    describe_budgets,
     describe_diverged,
     describe_missing,
     list_commands,
@@ -45,6 +46,30 @@ def test_failed_trials_are_missing_and_their_last_words_are_kept(run):
 def test_diverged_trials_are_counted_by_algorithm_and_domain(run):
     records = run({"agg": {"V": [0.5, None, None], "L": [0.5]}})
     assert describe_diverged(RunContents("vlcs", records)) == ["agg: 2 of 3 trials with V held out"]
+
+
+def test_unequal_budgets_are_named(run):
+    records = run({"agg": {"V": [0.5, 0.6]}, "mldg": {"V": [0.5, 0.6]}, "coral": {"V": [0.4, 0.4]}})
+    for r in records:
+        r.losses[:] = [1.0]
+        r.description["protocol"] = {"steps": 20 if r.algorithm == "agg" else 40, "batch": 8}
+    assert describe_budgets(RunContents("vlcs", records)) == [
+        "Unequal budgets: 20 steps (agg); 40 steps (mldg, coral)."
+    ]
+    more = run({"agg": {"V": [0.5, 0.6]}})
+    for r in more:
+        r.description["settings"] = {"alpha": "0.3"}
+    assert "Unequal budgets: 2 candidates (agg); 1 candidate (mldg, coral)." in describe_budgets(
+        RunContents("vlcs", [*records, *more])
+    )
+
+
+def test_equal_budgets_and_those_that_a_search_draws_are_not_named(run):
+    records = run({"agg": {"V": [0.5, 0.6]}, "mldg": {"V": [0.5, 0.6]}})
+    for i, r in enumerate(records):
+        r.losses[:] = [1.0]
+        r.description["protocol"] = {"steps": 20 + i % 2, "batch": 8}
+    assert describe_budgets(RunContents("vlcs", records)) == []
 
 
 def test_without_its_command_a_run_can_still_be_asked_for_again(run):

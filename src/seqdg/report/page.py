@@ -24,6 +24,7 @@ from seqdg.report.analyses import Section, Table, list_analyzed_algorithms, show
 from seqdg.report.published import find_table, set_beside
 from seqdg.report.run_contents import (
     RunContents,
+    describe_budgets,
     describe_diverged,
     describe_missing,
     list_commands,
@@ -102,7 +103,8 @@ def build_page(
         return Page(title, lead, (), lacking, [*show_analyses(run.analyses), _show_commands(run)])
     names = list(dict.fromkeys(o.algorithm for o in chosen))
     looks = charts.make_styles([*names, *list_analyzed_algorithms(run.analyses)])
-    warnings = [*lacking, *(f"Diverged: {text}." for text in describe_diverged(run))]
+    unequal = describe_budgets(run)
+    warnings = [*unequal, *lacking, *(f"Diverged: {text}." for text in describe_diverged(run))]
     looked_into = show_analyses(run.analyses, looks)
     learned = ("What did it learn?", summarize_learning(looked_into, run))
     first = select, criterion, baseline or choose_baseline(names)
@@ -117,7 +119,8 @@ def build_page(
     sections += [*looked_into, *(s for s in first_parts.sections if s.name == "paper"), _show_commands(run)]
     styles = {name: looks[name] for name in names}
     choices = parts if every_choice else {}
-    return Page(title, first_parts.lead, first_parts.answers, warnings, sections, styles, first, choices)
+    warned = "Before you compare" if unequal else Page.warned
+    return Page(title, first_parts.lead, first_parts.answers, warnings, sections, styles, first, choices, warned=warned)
 
 
 def build_summary_page(sheet: SummarySheet, commands: Sequence[str]) -> Page:

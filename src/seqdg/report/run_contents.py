@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 from seqdg.base import count_things, list_numbers, list_some
 from seqdg.results import CLASSES, DIVERGED, DONE, FAILED, Analysis, Record, RecordSource, summarize_trials
+
+BATCH = "batch size"
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,30 @@ def describe_diverged(run: RunContents) -> list[str]:
             lost = sum(r.status == DIVERGED for r in records)
             if lost:
                 sentences.append(f"{name}: {lost} of {len(records)} trials with {list_some(held_out)} held out")
+    return sentences
+
+
+def describe_budgets(run: RunContents) -> list[str]:
+    """Say in sentences in what algorithms had unequal budgets: `Unequal budgets: 20 steps (agg); 40 steps (mldg).`
+
+    Where an algorithm has several numbers of steps, a search drew them, and nothing is said.
+    """
+    tried = Counter((r.algorithm, r.held_out, r.seed) for r in run.single)
+    most = {name: number for (name, _, _), number in sorted(tried.items(), key=lambda item: item[1])}  # the last counts
+    protocols = [(r.algorithm, r.description["protocol"]) for r in run.single if r.losses]  # of neural networks
+    budgets = {
+        "step": [(name, protocol.get("steps", 0)) for name, protocol in protocols],
+        BATCH: [(name, protocol.get("batch", 0)) for name, protocol in protocols],
+        "candidate": [(r.algorithm, most[r.algorithm]) for r in run.single],
+    }
+    sentences = []
+    for what, pairs in budgets.items():
+        by_name = dict(pairs)
+        if len(set(pairs)) == len(by_name) and len(set(by_name.values())) > 1:
+            names = {n: [name for name, number in by_name.items() if number == n] for n in by_name.values()}
+            texts = {n: f"{what} {n}" if what == BATCH else count_things(n, what) for n in names}
+            parts = [f"{texts[number]} ({list_some(those)})" for number, those in names.items()]
+            sentences.append(f"Unequal budgets: {'; '.join(parts)}.")
     return sentences
 
 
