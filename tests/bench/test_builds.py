@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -77,10 +78,11 @@ def test_nets_are_kept_while_they_take_little_memory_and_as_long_as_their_task(
     task.find_net(second)
     task.find_net(second)
     assert built == {0: 2, 1: 3}
-    key = id(task)
-    assert key in task_module._kept
+    monkeypatch.setattr(task_module, "KEPT", size)
+    kept = weakref.ref(task.find_net(second).module)
+    assert kept() is task.find_net(second).module
     del task
-    assert key not in task_module._kept
+    assert kept() is None
 
 
 def test_a_run_reads_the_benchmarks_file_and_its_own_store_once(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from seqdg.bench import STACK, Group, RowsInMemory, Session, Task, Trial, build_stack
 from seqdg.bench import task as bench_task
-from seqdg.data import Dataset, augment
+from seqdg.data import Dataset, augment, derive
 from seqdg.nets import NetSpec
 from seqdg.training import Protocol
 
@@ -159,16 +160,16 @@ def test_images_are_kept_in_at_most_a_quarter_of_the_free_memory(monkeypatch: py
 
 def test_one_size_is_kept_at_a_time_and_leaves_with_its_data_set() -> None:
     task = make_task()
-    key = id(task.dataset())
     for size in (SIZE, 5):
         other = replace(task, size=size)
         trials = list_trials(other, 1)
         served = other.make_inputs(trials, other.build_net(trials[0]).normalization, CPU).serve(torch.arange(2)[None])[
             0
         ]
-        (kept,) = bench_task._kept[key]["images"].values()
+        (kept,) = derive(task.dataset(), "images", dict).values()
         assert kept is not None
         assert kept.shape == (ROWS, 3, size, size)
         assert torch.equal(served[0], kept[:2])
+    kept = weakref.ref(kept)
     del task, other
-    assert key not in bench_task._kept
+    assert kept() is None

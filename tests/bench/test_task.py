@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from seqdg.bench import STACK, Draft, Group, Session, StackLearner, Trial
 from seqdg.bench import task as task_module
 from seqdg.bench.planning import plan
 from seqdg.bench.task import RowsInMemory, RowsOnDisk, RowSource, Task
-from seqdg.data import Dataset
+from seqdg.data import Dataset, derive
 from seqdg.nets import NetSpec
 from seqdg.training import Protocol
 
@@ -120,10 +121,9 @@ def test_rows_move_to_a_device_once_and_leave_with_their_data_set(monkeypatch: p
     second = task.make_inputs(trials, task.build_net(trials[0]).normalization, CPU)
     assert moved == [CPU]
     assert torch.equal(first.serve(torch.arange(3)[None])[0], second.serve(torch.arange(3)[None])[0])
-    key = id(task.dataset())
-    assert CPU in task_module._kept[key]
+    rows = weakref.ref(derive(task.dataset(), CPU, pytest.fail))
     del task, first, second
-    assert key not in task_module._kept
+    assert rows() is None
 
 
 def test_constants_of_a_trial_come_from_its_own_sources_alone() -> None:

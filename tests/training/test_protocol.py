@@ -7,7 +7,7 @@ import torch
 
 from seqdg.base import UsageError
 from seqdg.core import Algorithm, build
-from seqdg.data import Dataset
+from seqdg.data import Dataset, derive
 from seqdg.training import (
     Protocol,
     count_steps,
@@ -126,4 +126,4 @@ def test_a_domain_is_split_once_for_all_trials_that_split_it_alike(dataset, monk
     monkeypatch.setattr("seqdg.training.splits.REMEMBERED", 3)
     for seed in range(5):
         split_rows(dataset, Protocol(), (last,), seed)
-    assert len(dataset.remembered) == 3
+    assert len(derive(dataset, "splits", dict)) == 3

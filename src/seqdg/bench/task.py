@@ -14,7 +14,6 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
-from weakref import finalize
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +33,7 @@ from seqdg.data import (
     Dataset,
     ImageTransform,
     Scaling,
+    derive,
     describe_augmentation,
     find_augmentation,
     join_columns,
@@ -311,19 +311,7 @@ class RowsInMemory:
 
 RowSource = RowsOnDisk | RowsInMemory  # where a task's rows come from
 
-_kept: dict[int, dict[Hashable, Any]] = {}  # what this process has computed of a data set, as long as that is in use
-_keeping = Lock()  # models may be fitted in threads
-
-
-def _keep(owner: Dataset | Task, key: Hashable, make: Callable[[], Any]) -> Any:
-    """Compute something of a data set, or of a task, once per process."""
-    if id(owner) not in _kept:
-        _kept[id(owner)] = {}
-        finalize(owner, _kept.pop, id(owner), None)
-    kept = _kept[id(owner)]
-    if key not in kept:
-        kept[key] = make()
-    return kept[key]
+_keeping = Lock()  # of nets: models may be fitted in threads
 
 
 @dataclass(frozen=True, eq=False)
@@ -392,7 +380,7 @@ class Task:
     def find_net(self, trial: Trial) -> BuiltNet:
         """Return the net of a trial with its first weights, which a process builds once for all trials with this net
         and seed, as long as those that it keeps take little memory. Nothing changes the module: it is shared."""
-        nets: dict[Hashable, BuiltNet] = _keep(self, "nets", dict)
+        nets: dict[Hashable, BuiltNet] = derive(self, "nets", dict)
         key = trial.net, trial.size, trial.seed
         if (kept := nets.get(key)) is not None:
             return kept
@@ -480,7 +468,9 @@ class Task:
 
     def _move_rows(self, dataset: Dataset, device: torch.device) -> Any:
         """Keep all rows on the device where they fit. This is decided once per process: later there is less room."""
-        rows = _keep(dataset, device, lambda: move_to_device(dataset.x, device) if fits_on(dataset.x, device) else None)
+        rows = derive(
+            dataset, device, lambda: move_to_device(dataset.x, device) if fits_on(dataset.x, device) else None
+        )
         return dataset.x if rows is None else rows
 
 
@@ -526,7 +516,7 @@ def _prepare_images(dataset: Dataset, inputs: Inputs, transform: ImageTransform)
     if transform.is_random or not is_resized or inputs.device.type != "cpu":
         return None
     how = transform, inputs.dtype
-    kept = _keep(dataset, "images", dict)  # the images of the last transform, by that
+    kept = derive(dataset, "images", dict)  # the images of the last transform, by that
     if how not in kept:
         kept.clear()  # before others take its place in memory
         kept[how] = inputs.prepare_rows() if _has_room(dataset, inputs, transform.size) else None
@@ -563,7 +553,7 @@ def find_target_scale(dataset: Dataset, sources: Sequence[tuple[str, ...]]) -> T
     def learn(names: tuple[str, ...]) -> tuple[float, float]:
         return learn_target_scale(dataset.y[torch.cat([dataset.rows(name) for name in names])])
 
-    each = [_keep(dataset, ("target", names), partial(learn, names)) for names in sources]
+    each = [derive(dataset, ("target", names), partial(learn, names)) for names in sources]
     location, spread = torch.tensor(each, dtype=torch.float64).T
     return TargetScale(location.contiguous(), spread.contiguous())
 
@@ -576,5 +566,5 @@ def _find_constants(dataset: Dataset, sources: tuple[str, ...], numbers: int, ho
         scaling = learn_scaling(x[:, :numbers], how)
         return join_columns([scaling, keep_as_is((x[:, numbers:] != 0).any(0), scaling)])
 
-    constants: Scaling = _keep(dataset, (sources, numbers, how), learn)
+    constants: Scaling = derive(dataset, (sources, numbers, how), learn)
     return constants

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         to_word,
         to_words,
     )
-    from seqdg.data.dataset import READERS, Dataset, DataSpec, ProgressCallback
+    from seqdg.data.dataset import READERS, Dataset, DataSpec, ProgressCallback, derive
     from seqdg.data.domain_rows import DomainRows, Problem, check_class_coverage, collect_rows
     from seqdg.data.download import DOWNLOADS, fetch_data
     from seqdg.data.features.extraction import (

@@ -10,6 +10,7 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -32,7 +33,7 @@ FEW, FEW_OF_CLASS = 64, 4  # rows of a domain that a trial run needs
 NORMALIZATIONS = ("none", "l1", "l2", "zscore")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Dataset:
     """All rows of all domains in one array, so that any minibatch is a list of row numbers.
 
@@ -140,10 +141,16 @@ class Dataset:
             counts[i] += 1
         return torch.cat([s[torch.arange(n) * len(s) // n] for s, n in zip(strata, counts, strict=True)])
 
-    @cached_property
-    def remembered(self) -> dict[Hashable, Any]:
-        """Cache of results that were derived from these rows, by what they were derived with."""
-        return {}
+
+_derived: WeakKeyDictionary[Any, dict[Hashable, Any]] = WeakKeyDictionary()
+
+
+def derive(owner: Any, key: Hashable, make: Callable[[], Any]) -> Any:
+    """Compute something of a data set, or of what trains on one, once per process, as long as that is in use."""
+    known = _derived.setdefault(owner, {})
+    if key not in known:
+        known[key] = make()
+    return known[key]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from seqdg.base import UsageError, list_some, unknown
-from seqdg.data import Dataset
+from seqdg.data import Dataset, derive
 from seqdg.training.protocol import Protocol
 from seqdg.training.sampler import make_stream
 
@@ -80,7 +80,7 @@ def draw_fifth(rows: Tensor, domain: str, seed: int) -> Tensor:
 def _split_domain(dataset: Dataset, protocol: Protocol, domain: str, seed: int) -> tuple[Tensor, Tensor]:
     """Split the rows of one domain, once for all trials that split it alike."""
     fields = protocol.split, protocol.validation, protocol.test, bool(protocol.validation_domains)
-    key, known = ("split", domain, seed, fields), dataset.remembered
+    key, known = (domain, seed, fields), derive(dataset, "splits", dict)
     if key not in known:
         while len(known) >= REMEMBERED:
             known.pop(next(iter(known)))
