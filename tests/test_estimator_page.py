@@ -24,6 +24,7 @@ def names(tmp_path_factory):
     return {**left, "printed": printed}
 
 
+@pytest.mark.slow
 def test_the_verdicts_are_those_that_the_table_was_made_for(names):
     verdicts = dict(names["table"][["column", "verdict"]].to_numpy().tolist())
     assert verdicts["dose"] == "transfers"

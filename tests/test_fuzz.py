@@ -12,6 +12,7 @@ from fuzz import FORMATS, try_case
 CASES = 500
 
 
+@pytest.mark.slow
 def test_five_hundred_changed_files_are_read_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEQDG_CACHE", "")  # set by every case, and back at the end
     outcomes: Counter[tuple[str, str]] = Counter()

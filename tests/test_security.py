@@ -195,6 +195,7 @@ def test_code_that_a_file_of_settings_names_is_not_run():
     assert_refused(bench("--settings-from", "settings.toml"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["./mine.py:trap", "domainbed:./mine.py:trap", "agg+./mine.py:trap"])
 def test_code_that_a_record_names_is_not_run(name, monkeypatch):
     monkeypatch.setenv("SEQDG_DOMAINBED", str(ROOT / "tests" / "stand_in"))

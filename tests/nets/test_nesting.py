@@ -227,6 +227,7 @@ def test_derivatives_of_gradients_of_several_domains_at_once(name):
     assert_right({**NORMS, **LAYERS}[name], "recalibrate", domains=True, most=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*NORMS, *LAYERS])
 def test_derivatives_forward_through_gradients(name):
     assert_right({**NORMS, **LAYERS}[name], "recalibrate", forward=1, most=2)
@@ -246,6 +247,7 @@ def test_derivatives_of_what_is_computed_again(name, stacked):
     assert_right({**NORMS, **LAYERS}[name], "recalibrate", RecomputingNet, stacked=stacked)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("stacked", [False, True])

@@ -101,6 +101,7 @@ def read(out, part):
     return Store.open(out / part).records()
 
 
+@pytest.mark.slow
 def test_a_study_runs_its_parts_and_averages_share_trainings(whole):
     _, out = whole
     trials = read(out, "digits/momentum")

@@ -46,6 +46,7 @@ def _choices() -> list[ParameterSet]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "setting", "choice"), _choices())
 def test_the_contract_is_kept_under_every_choice(name, setting, choice):
     algorithm = seqdg.build(name, **{setting: choice})
