@@ -443,6 +443,25 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
         """
         return np.asarray(softmax(self._compute_outputs(X), axis=1))
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy.
+
+        Parameters
+        ----------
+        X : data frame, matrix or array of shape (row, ...)
+            The inputs, best of a domain that the model has not seen.
+        y : array of shape (row,)
+            The labels.
+        sample_weight : array of shape (row,), optional
+            How much each row counts.
+
+        Returns
+        -------
+        float
+            The share of correct predictions.
+        """
+        return float(super().score(X, y, sample_weight))
+
     def predict_label_shift(self, X: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the probability of every class in a domain where classes are as frequent as its own rows say.
 
@@ -558,6 +577,25 @@ schedule, warmup, validation, evaluations, stop, members, image_size, augment, d
         array of shape (row,)
         """
         return self._compute_outputs(X)[:, 0]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return R², the share of the targets' variance that the predictions explain.
+
+        Parameters
+        ----------
+        X : data frame, matrix or array of shape (row, ...)
+            The inputs, best of a domain that the model has not seen.
+        y : array of shape (row,)
+            The targets.
+        sample_weight : array of shape (row,), optional
+            How much each row counts.
+
+        Returns
+        -------
+        float
+            1 is perfect, 0 no better than predicting the mean of y, and negative worse.
+        """
+        return float(super().score(X, y, sample_weight))
 
 
 def choose_estimator(y: Any) -> DomainEstimator:
