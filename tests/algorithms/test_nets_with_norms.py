@@ -303,6 +303,13 @@ REFUSED = {
     r"cannot do that rightly with _native_batch_norm_legit": lambda: Calls(
         lambda z: torch.ops.aten._native_batch_norm_legit.no_stats(z, None, None, True, 0.1, 1e-5)[0]
     ),
+    r"do that rightly with _native_batch_norm_legit": lambda: Calls(
+        lambda z: torch.ops.aten._native_batch_norm_legit(z, None, None, True, 0.1, 1e-5)[0]
+    ),
+    r"do that rightly with native_layer_norm": lambda: Calls(
+        lambda z: torch.ops.aten.native_layer_norm(z, [4], None, None, 1e-5)[0]
+    ),
+    r"do that rightly with cdist": lambda: Calls(lambda z: torch.ops.aten.cdist.default(z, z[:4])),
     r"cannot do that rightly with its layer '0' \(EmbeddingBag\)": lambda: nn.Sequential(
         nn.EmbeddingBag(5, 4), nn.Linear(4, 3)
     ),

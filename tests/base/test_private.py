@@ -42,6 +42,7 @@ NEEDED = {
         "_is_zerotensor": "tell tensors without memory",
         "_native_batch_norm_legit": "know a batch norm, whose third derivative is wrong",
         "_weight_norm": "know a weight norm, whose second derivative is wrong",
+        "_weight_norm_interface": "know a weight norm, whose second derivative is wrong",
     },
     "torch.nn.modules.batchnorm": {"_BatchNorm": "find BatchNorm layers"},
     "torch.nn.modules.conv": {"_ConvNd": "find convolutions"},

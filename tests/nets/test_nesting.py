@@ -48,6 +48,17 @@ class AttendByMultihead(nn.Module):
         return self.attention(x, x, x, need_weights=self.need_weights)[0]
 
 
+class Scale(nn.Module):
+    """A linear layer with weight norm, as a net that was exported calls it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size, self.direction = nn.Parameter(torch.ones(4, 1)), nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x):
+        return x @ torch.ops.aten._weight_norm.default(self.direction, self.size, 0).T
+
+
 class Embed(nn.Module):
     """The rows' first numbers as places in an embedding."""
 
@@ -96,12 +107,16 @@ NORMS = {
     "layer, as a function": of_rows(lambda: Apply(lambda x: F.layer_norm(x, (4,)))),
     "layer, of torch": of_rows(lambda: Apply(lambda x: torch.layer_norm(x, [4], eps=1e-4))),
     "layer, of an exported net": of_rows(lambda: Apply(lambda x: torch.ops.aten.layer_norm.default(x, [4]))),
+    "layer, by its name in torch.ops": of_rows(lambda: Apply(lambda x: torch.ops.aten.layer_norm(x, [4]))),
     "batch": of_rows(lambda: nn.BatchNorm1d(4)),
     "batch, of signals": of_signals(lambda: nn.BatchNorm1d(4)),
     "batch, of images": of_images(lambda: nn.BatchNorm2d(4), nn.ReLU),
     "batch, as a function": of_rows(lambda: Apply(lambda x: F.batch_norm(x, None, None, training=True))),
     "batch, of torch": of_rows(
         lambda: Apply(lambda x: torch.batch_norm(x, None, None, None, None, True, 0.1, 1e-4, False))
+    ),
+    "batch, by its name in torch.ops": of_rows(
+        lambda: Apply(lambda x: torch.ops.aten.batch_norm(x, None, None, None, None, True, 0.1, 1e-4, False))
     ),
     "instance, of signals": of_signals(lambda: nn.InstanceNorm1d(4)),
     "instance, of images": of_images(lambda: nn.InstanceNorm2d(4, affine=True)),
@@ -116,11 +131,16 @@ NORMS = {
     "weight, of a convolution": lambda: (
         nn.Sequential(weight_norm(nn.Conv2d(2, 4, 3), dim=1), nn.Tanh(), nn.Flatten(), nn.LazyLinear(3)), (4, 2, 6, 6)
     ),
+    "weight, of an exported net": lambda: (
+        nn.Sequential(nn.Linear(3, 4), Scale(), nn.Tanh(), nn.Linear(4, 3)), (5, 3)
+    ),
     "weight, of all": lambda: (
         nn.Sequential(weight_norm(nn.Linear(3, 4), dim=None), nn.Tanh(), nn.Linear(4, 3)), (5, 3)
     ),
 }  # fmt: skip
 LAYERS = {
+    "gated linear unit of an exported net": of_rows(lambda: Apply(lambda x: torch.ops.aten.glu.default(x, 1))),
+    "hard sigmoid, by its name in torch.ops": of_rows(lambda: Apply(lambda x: torch.ops.aten.hardsigmoid(x))),
     **{f"activation {i}": of_rows(make) for i, make in enumerate(ACTIVATIONS)},
     "depthwise convolution": of_images(lambda: nn.Conv2d(4, 4, 3, groups=4), nn.Tanh),
     "strided convolution": of_images(lambda: nn.Conv2d(4, 2, 3, stride=2, dilation=2), nn.Tanh),

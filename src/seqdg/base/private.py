@@ -28,11 +28,15 @@ ConvolutionLayer = _ConvNd
 DropoutLayer = _DropoutNd
 
 DispatchMode = TorchDispatchMode  # the base class of what sees every operation, below the transforms of torch.func
-WEIGHT_NORM: Any = torch._weight_norm  # what both of torch's weight norms call; it has no public name
-# What normalizes by a batch where a net was exported, or calls torch below its public functions.
-BATCH_NORMS: tuple[Any, ...] = (
-    torch._batch_norm_impl_index, torch._native_batch_norm_legit,
-    torch.ops.aten._native_batch_norm_legit.default, torch.ops.aten._native_batch_norm_legit.no_stats,
+WEIGHT_NORMS: tuple[Any, ...] = (
+    torch._weight_norm,
+    torch.ops.aten._weight_norm,
+)  # of both kinds; it has no public name
+# What has wrong derivatives or none where a net was exported, or calls torch below its public functions.
+BELOW_LAYERS: tuple[Any, ...] = (
+    torch._batch_norm_impl_index, torch.ops.aten._batch_norm_impl_index,
+    torch._native_batch_norm_legit, torch.ops.aten._native_batch_norm_legit,
+    torch._weight_norm_interface, torch.ops.aten._weight_norm_interface,
 )  # fmt: skip
 COPY_TO_TYPE: Any = torch.ops.aten._to_copy.default  # what `Tensor.to` becomes; the operation has no public name
 

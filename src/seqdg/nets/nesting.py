@@ -57,9 +57,15 @@ class _Composing(TorchFunctionMode):
         self.composed = {function: compose for function, (least, compose) in _COMPOSED.items() if least <= depth}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _UNFIT and func not in _BAGS:
-            raise UsageError(f"Gradients of gradients are taken, and {_blame(func)}. Replace it.")
-        return self.composed.get(func, func)(*args, **(kwargs or {}))
+        operation = _find_operation(func)
+        if operation in _UNFIT and operation not in _BAGS:
+            raise UsageError(f"Gradients of gradients are taken, and {_blame(operation)}. Replace it.")
+        return self.composed.get(operation, func)(*args, **(kwargs or {}))
+
+
+def _find_operation(function: Any) -> Any:
+    """Return what `torch.ops` has by an operation's name, also for one of its overloads; another function as it is."""
+    return getattr(function, "overloadpacket", function)
 
 
 # ---------------------------------------------------------------------------- compositions, with torch's arguments
@@ -142,25 +148,27 @@ def _gated_linear_unit(input: Tensor, dim: int = -1) -> Tensor:
 _COMPOSED: dict[Any, tuple[int, Callable[..., Tensor]]] = {
     F.layer_norm: (3, _layer_norm),
     torch.layer_norm: (3, _layer_norm),
-    aten.layer_norm.default: (3, _layer_norm),
+    aten.layer_norm: (3, _layer_norm),
     F.batch_norm: (3, _batch_norm),
     torch.batch_norm: (3, _batch_norm_of_torch),
-    aten.batch_norm.default: (3, _batch_norm_of_torch),
+    aten.batch_norm: (3, _batch_norm_of_torch),
     F.instance_norm: (3, _instance_norm),
     torch.instance_norm: (3, _instance_norm_of_torch),
-    aten.instance_norm.default: (3, _instance_norm_of_torch),
-    private.WEIGHT_NORM: (2, _weight_norm),
+    aten.instance_norm: (3, _instance_norm_of_torch),
+    **dict.fromkeys(private.WEIGHT_NORMS, (2, _weight_norm)),
     F.glu: (3, _gated_linear_unit),
+    aten.glu: (3, _gated_linear_unit),
     F.hardsigmoid: (2, _hard_sigmoid),
-    aten.hardsigmoid.default: (2, _hard_sigmoid),
+    aten.hardsigmoid: (2, _hard_sigmoid),
 }
 
 # ---------------------------------------------------------------------------- what cannot be composed
 
-_BAGS = (F.embedding_bag, torch.embedding_bag)  # whose weights may be constants
+_BAGS = (F.embedding_bag, torch.embedding_bag, aten.embedding_bag)  # whose weights may be constants
 _UNFIT = frozenset({
-    *_BAGS, F.pdist, torch.pdist, torch.cdist, torch.native_layer_norm, torch.native_batch_norm, torch.logcumsumexp,
-    torch.Tensor.logcumsumexp, aten.native_layer_norm.default, aten.native_batch_norm.default, *private.BATCH_NORMS,
+    *_BAGS, F.pdist, torch.pdist, aten.pdist, torch.cdist, aten.cdist, torch.native_layer_norm, aten.native_layer_norm,
+    torch.native_batch_norm, aten.native_batch_norm, torch.cudnn_batch_norm, aten.cudnn_batch_norm, torch.logcumsumexp,
+    torch.Tensor.logcumsumexp, aten.logcumsumexp, *private.BELOW_LAYERS,
 })  # fmt: skip
 
 
@@ -175,7 +183,7 @@ def find_barrier(module: nn.Module, graph: fx.Graph | None) -> str | None:
         if isinstance(layer, nn.EmbeddingBag) and any(p.requires_grad for p in layer.parameters()):
             return f"torch cannot do that rightly with its layer '{name}' (EmbeddingBag)"
     for node in graph.nodes if graph is not None else ():
-        called = getattr(torch.Tensor, node.target, None) if node.op == "call_method" else node.target
+        called = getattr(torch.Tensor, node.target, None) if node.op == "call_method" else _find_operation(node.target)
         if node.op in ("call_function", "call_method") and called in _UNFIT:
             return _blame(called)
     return None
