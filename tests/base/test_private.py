@@ -27,7 +27,14 @@ NEEDED = {
         "peek_interpreter_stack": "know whether a transform of torch.func is at work",
     },
     "torch._functorch.pyfunctorch": {"retrieve_all_functorch_interpreters": "list the transforms of torch.func"},
-    "torch._subclasses.fake_tensor": {"FakeTensor": "know whether a compiler is tracing"},
+    "torch._guards": {
+        "TracingContext": "let the compiler find its programs on disk",
+        "tracing": "let the compiler find its programs on disk",
+    },
+    "torch._subclasses.fake_tensor": {
+        "FakeTensor": "know whether a compiler is tracing",
+        "FakeTensorMode": "let the compiler find its programs on disk",
+    },
     "torch._inductor": {"compile": "compile a step", "config": "know the compiler's options"},
     "torch": {
         "_batch_norm_impl_index": "know a batch norm, whose third derivative is wrong",

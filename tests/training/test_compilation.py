@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from functools import partial
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from digits import build_stack, make_plan
 from seqdg.bench import Request
@@ -100,6 +102,20 @@ def test_a_step_of_a_network_that_trains_alone_is_compiled_as_it_is_written():
     assert stacks[1].compiles, "it was not refused"
     for key, value in eager.params.items():
         torch.testing.assert_close(compiled.params[key], value, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch compiles with g++")
+def test_the_next_stack_of_the_same_shape_finds_its_program_on_disk(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    hits = []
+    for seed in (0, 1):
+        before = Counter(counters["inductor"])
+        stack = build_stack(make_plan(Request(algorithms=["agg"], held_out=["30"], trials=1, seed=seed)).trials, "cpu")
+        stack.compiles = True
+        stack.advance(stack.start(), 1)
+        hits.append((Counter(counters["inductor"]) - before)["fxgraph_cache_hit"])
+    assert hits == [0, 1]
 
 
 @pytest.mark.gpu

@@ -14,8 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch._C._functorch import get_unwrapped, peek_interpreter_stack
 from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.dropout import _DropoutNd
@@ -204,8 +206,14 @@ def trace_operations(function: Callable[..., Any], tensors: Sequence[Tensor]) ->
 
 
 def compile_graph(graph: torch.fx.GraphModule, tensors: Sequence[Any], options: dict[str, Any]) -> Any:
-    """Compile a graph of operations for tensors of these shapes. `torch.compile` would trace a function once more."""
-    return torch._inductor.compile(graph, list(tensors), options=options)
+    """Compile a graph of operations for tensors of these shapes. `torch.compile` would trace a function once more.
+
+    The compiler keeps its programs on disk, and finds them again, only where it may reason about shapes: the context
+    says so, though the shapes stay as they are.
+    """
+    mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True, allow_non_fake_inputs=True)
+    with tracing(TracingContext(mode)):
+        return torch._inductor.compile(graph, list(tensors), options=options)
 
 
 def has_compiler_option(name: str) -> bool:
