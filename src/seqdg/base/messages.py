@@ -111,8 +111,8 @@ def list_numbers(numbers: Iterable[int]) -> str:
 
 
 def count_things(n: int, what: str) -> str:
-    """`1 file`, `3 files`"""
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+    """`1 file`, `3 files`, `2 classes`"""
+    return f"{n} {what}" if n == 1 else f"{n} {what}{'es' if what.endswith('s') else 's'}"
 
 
 def align_columns(lines: Sequence[Sequence[str]], left: int = 1) -> list[str]:

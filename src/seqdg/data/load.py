@@ -309,8 +309,7 @@ def _count_rows(rows: LabeledRows) -> list[str]:
     """List the domains with their rows of every class, or with where their numbers lie; of many classes, with their
     rows alone."""
     classes = [] if rows.is_regression else np.unique(rows.y).tolist()
-    many = count_things(len(classes), "class").replace("classs", "classes")
-    lines = [f"{many}: {list_some(classes)}"]
+    lines = [f"{count_things(len(classes), 'class')}: {list_some(classes)}"]
     if rows.is_regression:
         lines = [f"a regression target, from {rows.y.min():.4g} to {rows.y.max():.4g}, mean {rows.y.mean():.4g}"]
     for name in sorted(set(rows.domains.tolist()), key=rank_word):
