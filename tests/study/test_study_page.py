@@ -320,6 +320,9 @@ def differences(known: Known, by_rule: dict[str, Answers]) -> set[tuple[str, str
     modern = answer_study(load_study(ROOT / "benchmarks" / "study-dinov2.toml"), None)
     for one_set in (answer.main.sets[0] for answer in modern.answers):
         found.add(format_difference(one_set.mean, *one_set.find_interval(), 2))
+    for name in ("walking", "path"):
+        for answer in answer_study(load_study(ROOT / "benchmarks" / f"study-{name}.toml"), None).answers:
+            found.add(format_difference(answer.main.pooled.mean, *answer.interval, 2))
     for answer in known.answers.answers:
         found.add(format_difference(answer.main.pooled.mean, *answer.interval, 2))
         for pooling in (answer.main, *answer.beside):
