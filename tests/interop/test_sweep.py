@@ -130,6 +130,18 @@ def test_the_command_says_what_it_read_and_what_is_absent_and_can_be_repeated(wr
     assert Results.open(tmp_path / "run").report().exists()
 
 
+@pytest.mark.parametrize("names", [("mine/a", "mine_a"), ("Mine", "mine")])
+def test_data_sets_whose_folders_would_be_the_same_are_refused_before_anything_is_written(
+    write: Write, tmp_path: Path, names: tuple[str, str]
+) -> None:
+    """Some file systems take capitals for small letters."""
+    for i, name in enumerate(names):
+        write(f"sweep/{i}", dataset=name)
+    with pytest.raises(UsageError, match=f"The data sets '{names[0]}' and '{names[1]}' .* nothing was imported"):
+        import_sweep(tmp_path / "sweep", tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
 def test_records_say_what_the_lines_say(write: Write, tmp_path: Path) -> None:
     (found,) = import_sweep(write(), tmp_path / "run")
     first = found.records[0]

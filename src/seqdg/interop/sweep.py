@@ -103,6 +103,14 @@ def import_sweep(
     left_out = f"Left out: {count_things(len(cut), 'training')} that {'was' if len(cut) == 1 else 'were'} cut short."
     whole = [t for t in trainings if t.ended]
     datasets = list(dict.fromkeys(t.dataset for t in whole))
+    folders: dict[str, str] = {}
+    for name in datasets:
+        other = folders.setdefault(make_file_name(name).casefold(), name)
+        if other != name:
+            raise UsageError(
+                f"The data sets '{other}' and '{name}' of {sweep} would go to the same folder below {out}, and nothing "
+                "was imported. Import the trainings of each from a folder of their own."
+            )
     imported = []
     for name in datasets:
         directory = out if len(datasets) == 1 else out / make_file_name(name)
