@@ -114,6 +114,18 @@ def test_the_gallery_shows_what_its_examples_draw() -> None:
     assert re.findall(r"\]\(pictures/(gallery-\w+\.svg)\)", page) == drawn
 
 
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md", "docs/engineer.md", "docs/choosing.md"])
+def test_how_often_intervals_hold_is_said_as_the_table_has_it(name: str) -> None:
+    table = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8").partition("### Coverage on real sets")[2]
+    rows = re.findall(r"^\| ([\w' ]+) \| \d \| (\d+) \| ([\d.]+) \|", table, re.MULTILINE)
+    assert len(rows) == 9
+    cases = sum(int(n) for _, n, _ in rows)
+    mean = sum(int(n) * float(within) for _, n, within in rows) / cases
+    said = (ROOT / name).read_text(encoding="utf-8")
+    assert f"{mean:.1f} % of {cases:,} cases" in said
+    assert f"on the worst set in {min(float(within) for *_, within in rows):.1f} %" in said
+
+
 def test_scores_on_known_and_new_sites_are_those_of_the_records(published_runs: Path) -> None:
     """docs/why-not.md says what validation rows of known sites promise."""
     page = (ROOT / "docs" / "why-not.md").read_text(encoding="utf-8")

@@ -35,7 +35,7 @@ def fitted_model(table, tmp_path_factory) -> Path:
     done = seqdg(*words, "--algorithm", "fo-s-mldg+ema")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Expected accuracy on the next domain: ")
-    assert f"seqdg show {out}" in done.stderr
+    assert f"Next: seqdg show {out}, or seqdg report {out} for a page" in done.stderr
     return out
 
 
@@ -80,6 +80,7 @@ def test_show_prints_the_card(fitted_model):
     assert card == (fitted_model / "card.md").read_text()
     for part in ("From `patients.csv`", "Expected accuracy on the next domain", "was given, not chosen", "| worst |"):
         assert part in card
+    assert "not trained on (a new domain is usually harder: the next section):" in card
     text = json.loads(seqdg("show", fitted_model, "--json").stdout)
     assert text["facts"]["label"] == "diagnosis"
     assert text["facts"]["estimate"]["held_out"]["average"]["accuracy"] == text["facts"]["estimate"]["expected"]

@@ -35,7 +35,8 @@ def test_the_name_of_the_program_alone_shows_the_commands():
     said = done.stdout + done.stderr  # where, and with which exit code, is up to typer
     assert "Usage" in said
     assert "learning-curve" in said
-    assert "Start with `seqdg bench`" in said
+    assert "Start with `seqdg fit`" in said
+    assert said.index("check") < said.index("bench")  # your own data first
 
 
 def test_a_list_that_is_given_twice_is_refused_as_the_first_one_would_be_lost(tmp_path):

@@ -31,13 +31,13 @@ from seqdg.cli.results_commands import (
 from seqdg.cli.terminal import print_warnings_as_notes
 
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {  # in the order of the help
-    "Compare algorithms": {
-        "bench": bench, "list": list_names, "data": fetch, "status": status, "merge": merge, "rerun": rerun,
-        "soup": soup,
-    },
     "Your own data": {
         "check": check, "fit": fit, "predict": predict, "show": show, "export": export, "importance": importance,
         "learning-curve": learning_curve, "features": features,
+    },
+    "Compare algorithms": {
+        "bench": bench, "list": list_names, "data": fetch, "status": status, "merge": merge, "rerun": rerun,
+        "soup": soup,
     },
     "Results": {
         "table": table, "report": report, "predictions": predictions, "pack": pack,
@@ -133,7 +133,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Domain generalization: train on the domains that you have, and work on one that you have never seen.",
-    epilog="Start with `seqdg bench`: it compares eight algorithms on bundled data and prints the table. "
+    epilog="Start with `seqdg fit` on your own data, or with `seqdg bench`: it compares eight algorithms on bundled "
+    "data and prints the table. "
     "`seqdg COMMAND -h` explains a command.",
 )
 for command_name, command in (pair for commands in GROUPS.values() for pair in commands.items()):

@@ -70,6 +70,9 @@ def fit(
     combined in a weighted ensemble; with --choose, all usual ones. The model is a directory: `seqdg predict`, `seqdg
     export` and `seqdg show` read it. Interrupt it whenever you like: the same command continues to the same model.
 
+    Most tables need no other options. --minutes limits the time; --id, --ignore, --types and --na say how columns are
+    read.
+
         seqdg fit photos/ --choose --net dinov2-small --weights dinov2_vits14_pretrain.pth --out model
 
     Pictures pass once through a frozen network, if its weights are given or on this machine, and its features are
@@ -199,7 +202,8 @@ def fit(
     for note in model.model_.facts["notes"]:
         if note not in notes:
             say(f"note: {note}")
-    say(f"The model is in {out}. Next: seqdg show {out}")
+    page = f", or seqdg report {out} for a page" if {"comparison", "estimate"} <= model.model_.facts.keys() else ""
+    say(f"The model is in {out}. Next: seqdg show {out}{page}")
 
 
 FROZEN = "dinov2-small"  # makes the features of pictures, where its weights are on this machine

@@ -121,6 +121,7 @@ def test_a_time_that_leaves_one_candidate_leaves_no_ensemble(hospitals):
     found = compared(hospitals, minutes=1e-6, ensemble=True)
     assert "There is no ensemble: logistic is all that is left of 4 candidates." in found.notes
     assert not found.members
+    assert "the only candidate that there was time for (a larger time limit tries more)" in found.how[0]
     assert found.winner.algorithm == "logistic"
     assert found.estimator.predict(hospitals[0]).shape == (240,)
 

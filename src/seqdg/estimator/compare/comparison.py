@@ -384,7 +384,11 @@ class Comparison:
         values = {**(winner.settings or {}), **({} if winner.lr is None else {"lr": winner.lr})}
         settings = ", ".join(f"{k} = {_format_setting(v)}" for k, v in values.items()) or "no settings"
         if self._tried == 1:
-            alone = "was the only candidate that there was time for" if self.left_out else "was given, not chosen"
+            alone = (
+                "was the only candidate that there was time for (a larger time limit tries more)"
+                if self.left_out
+                else "was given, not chosen"
+            )
             return [f"{winner.algorithm} ({settings}) {alone}; {seeds}."]
         return [
             f"{winner.algorithm} ({settings}) was chosen among {self._tried} candidates of {len(self.algorithms)} "
