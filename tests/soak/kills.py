@@ -67,6 +67,17 @@ def read_files(name: str, folder: Path) -> Any:
     return {str(p.relative_to(below)): p.read_bytes() for p in sorted(below.rglob("*")) if p.is_file()}
 
 
+def read_model(name: str, folder: Path) -> dict[str, Any]:
+    """Return all that a model holds, without the times that its candidates took."""
+    files: dict[str, Any] = read_files(name, folder)
+    for path in [path for path in files if Path(path).name == "model.json"]:
+        about = json.loads((folder / name / path).read_bytes())
+        for candidate in about.get("facts", {}).get("comparison", {}).get("candidates", ()):
+            candidate["fit_seconds"] = candidate["predict_seconds"] = 0.0
+        files[path] = {key: value for key, value in about.items() if key != "sha256"}
+    return files
+
+
 def read_features(folder: Path) -> Any:
     """Read what was extracted and what is kept of it; half a file of the cache goes after ten minutes."""
     kept = {name: data for name, data in read_files("cache/features", folder).items() if not name.endswith(".part")}
@@ -78,7 +89,7 @@ FITTING = [*FIT, "--workers", "0", "--out", "model"]
 MERGING = ["merge", "shards/shard-1-of-2", "shards/shard-2-of-2", "--out", "merged"]
 EXTRACTING = ["features", "pictures", "--net", "resnet18", "--weights", "../whole/net.safetensors", "--size", "32"]
 EXTRACTING += ["--batch", "16", "--out", "pictures.safetensors", "--force"]
-the_run, the_model, the_pack = partial(read_run, "run"), partial(read_files, "model"), partial(read_files, "packed")
+the_run, the_model, the_pack = partial(read_run, "run"), partial(read_model, "model"), partial(read_files, "packed")
 KINDS = {
     "parent, alone": Kind([*SAVING, "0"], "parent", "run", the_run),
     "parent of workers": Kind([*SAVING, "2"], "parent", "run", the_run),
