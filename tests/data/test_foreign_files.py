@@ -35,13 +35,30 @@ def write_odd_list(root: Path, *names: str) -> None:
         file.writelines(f"{name},ill,east\n" for name in names)
 
 
-@pytest.mark.parametrize("name", ["../secret.png", "/dev/zero", "east/../../secret.png", "pipe", "east"])
+@pytest.mark.parametrize(
+    "name", ["../secret.png", "/dev/zero", "east/../../secret.png", "pipe", "east", "link.png", "elsewhere/hidden.png"]
+)
 def test_a_list_names_only_files_below_its_folder(name: str, tmp_path: Path) -> None:
     write_odd_list(tmp_path, name)
     os.mkfifo(tmp_path / "data" / "pipe")
-    Image.new("RGB", (3, 3)).save(tmp_path / "secret.png")
+    (tmp_path / "outside").mkdir()
+    for secret in ("secret.png", "outside/hidden.png"):
+        Image.new("RGB", (3, 3)).save(tmp_path / secret)
+    (tmp_path / "data" / "link.png").symlink_to(tmp_path / "secret.png")
+    (tmp_path / "data" / "elsewhere").symlink_to(tmp_path / "outside")
     with pytest.raises(UsageError, match=f"The list names what is no file below .*data: '{name}'; say in "):
         load_list(tmp_path)
+
+
+def test_links_that_stay_below_the_folder_of_a_list_are_followed(tmp_path: Path) -> None:
+    write_odd_list(tmp_path, "again/link.png")
+    folder, (first, *_) = tmp_path / "data", sorted((tmp_path / "data").rglob("*.png"))
+    (folder / "linked").mkdir()
+    (folder / "again").symlink_to("linked")
+    (folder / "linked" / "link.png").symlink_to(first)
+    (tmp_path / "moved").symlink_to(tmp_path / "data")
+    spec = DataSpec("set", ("moved/list.csv",), format="list")
+    assert load_dataset(spec, tmp_path).files[-1] == "again/link.png"
 
 
 def test_a_list_may_name_files_elsewhere_where_the_benchmark_names_the_folder(tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ class FolderContainer:
         self.folders: set[tuple[str, ...]] = set()
         self.problems: list[Problem] = []
         self._stats: dict[str, os.stat_result] = {}
+        self._real: dict[Path, Path] = {}  # by folder, where it is after every link
         if names is None:
             self._list(path, ())
         refused = [name for name in names or () if not self._add_named(name)]
@@ -114,10 +115,19 @@ class FolderContainer:
             return False
         with suppress(OSError, ValueError):
             known = target.stat()
-            if not stat.S_ISREG(known.st_mode):
+            if not (stat.S_ISREG(known.st_mode) and self._is_below(target)):
                 return False
             self._add(name, known)
         return True
+
+    def _is_below(self, target: Path) -> bool:
+        """Whether a file is below this folder after every link on its way is followed."""
+        if target.is_symlink():
+            target = target.resolve()
+        for folder in (self.path, target.parent):  # lists name many files of a folder
+            if folder not in self._real:
+                self._real[folder] = folder.resolve()
+        return self._real[target.parent].is_relative_to(self._real[self.path])
 
     def _add(self, name: str, known: os.stat_result) -> None:
         self.files.append(File(name, known.st_size))

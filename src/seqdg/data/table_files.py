@@ -179,7 +179,10 @@ class TableFile:
 
             with self._refusing(), open_native(self.path) as raw, parquet.ParquetFile(raw) as file:
                 kinds = [file.schema_arrow.field(name).type for name in names]
-                return int(file.metadata.num_rows * sum(CELL if types.is_primitive(k) else WORD for k in kinds))
+                cells = sum(
+                    2 * CELL if types.is_primitive(k) else WORD for k in kinds
+                )  # as it is read, and as we keep it
+                return int(file.metadata.num_rows * cells)
         with self.path.open("rb") as raw:
             size = raw.seek(0, io.SEEK_END)
             if self.path.suffix.lower() == ".gz" and size > 4:
