@@ -116,6 +116,17 @@ def test_a_small_file_of_more_than_memory_holds_is_refused(
         load_dataset(DataSpec("x", (name,)), tmp_path) if name == "x.npz" else read_rows(path, "state", "place")
 
 
+def test_a_long_text_that_a_parquet_file_stores_once_is_counted_in_every_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = pa.array(["x" * (MIB // 4), "y"]).take(pa.array(np.arange(3000) % 2))
+    parquet.write_table(pa.table({"text": long, "state": long, "place": long}), tmp_path / "x.parquet")
+    assert (tmp_path / "x.parquet").stat().st_size < MIB
+    monkeypatch.setattr(system, "measure_free_memory", lambda: 80 * MIB)
+    with pytest.raises(UsageError, match=r"x\.parquet so far needs at least 0\.4 GiB of memory"):
+        read_rows(tmp_path / "x.parquet", "state", "place")
+
+
 def test_a_picture_of_more_pixels_than_memory_holds_is_a_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

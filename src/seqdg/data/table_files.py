@@ -280,14 +280,28 @@ class TableFile:
             yield copy
 
     def _read_parquet(self, names: Sequence[str], progress: ProgressCallback) -> Iterator[Any]:
-        from pyarrow import parquet
+        import pyarrow as pa
+        from pyarrow import parquet, types
 
-        with open_native(self.path) as raw, parquet.ParquetFile(raw) as file:
+        with open_native(self.path) as raw, parquet.ParquetFile(raw) as known:
+            # A text that is stored once may be in every row: it is unpacked when its size is known.
+            kinds = {name: known.schema_arrow.field(name).type for name in names}
+            texts = [name for name, kind in kinds.items() if types.is_string(kind) or types.is_large_string(kind)]
+            file = parquet.ParquetFile(raw, metadata=known.metadata, read_dictionary=texts)
             done, total = 0, file.metadata.num_rows
             for batch in file.iter_batches(batch_size=BATCH, columns=list(names)):
-                yield batch
+                cells = [self._unpack(batch.column(name)) if name in texts else batch.column(name) for name in names]
+                yield pa.RecordBatch.from_arrays(cells, list(names))
                 done += batch.num_rows
                 progress(done, total)
+
+    def _unpack(self, cells: Any) -> Any:
+        """Return texts, each as often as it is there, from their numbers in a dictionary."""
+        from pyarrow import compute
+
+        lengths = compute.binary_length(cells.dictionary).take(cells.indices)
+        check_memory(compute.sum(lengths).as_py() or 0, f"What is read of {self.path} so far")
+        return cells.dictionary_decode()
 
     def _read_whole(self, names: Sequence[str], progress: ProgressCallback) -> Iterator[Any]:
         yield from self.whole.to_batches()
