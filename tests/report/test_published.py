@@ -312,6 +312,18 @@ def test_a_published_run_lists_steps_precision_augmentation_and_every_setting_th
         assert row in [" ".join(line.split()) for line in said.splitlines()], row
 
 
+def test_the_page_says_how_far_the_naive_ensemble_is_behind(published_runs):
+    table = (published_runs / "pacs-features-search" / "tables" / "accuracy-source-val.md").read_text(encoding="utf-8")
+    names, averages = (
+        [cell.strip(" *") for cell in line.split("|")[2:-1]]
+        for line in table.splitlines() if line.startswith(("| held out", "| average"))
+    )  # fmt: skip
+    mean = {name: float(cell.split()[0]) for name, cell in zip(names, averages, strict=True)}
+    ahead = [f"{mean[name] - mean['ensemble']:.1f}" for name in ("undo-bias", "s-undo-bias")]
+    said = " ".join((published_runs / "README.md").read_text(encoding="utf-8").split())
+    assert f"`undo-bias` and `s-undo-bias` are {ahead[0]} and {ahead[1]} points above the naive ensemble" in said
+
+
 def test_runs_of_one_table_stand_beside_the_paper_together(published_runs):
     study = published_runs / "study" / "pacs"
     said = seqdg_command("table", study / "table3", study / "table3-tf32", "--against", "paper").stdout
