@@ -13,7 +13,7 @@ demo: $(READY)  ## run the bundled benchmark, print its table, write its report 
 	$(BIN)/seqdg bench
 	$(BIN)/seqdg report runs/rotated-mnist
 
-test: lint  ## all tests, in about 12 minutes on two cores; those that need what is not here skip and say so
+test: lint  ## all tests, in about 15 minutes on two cores; those that need what is not here skip and say so
 	$(PYTEST) -m "not soak"
 
 check: lint  ## the quick tests, in about three minutes: before every commit
