@@ -332,6 +332,7 @@ def test_a_store_that_says_of_its_run_what_no_run_says_is_refused(tmp_path: Path
         {"notes": [None]},
         {"peak_memory": "much"},
         {"finished": math.inf},
+        {"finished": 1e308},
         {"seconds": -math.inf},
         {"stacked": "\0"},
     ],

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from itertools import pairwise
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from seqdg.base import UsageError, refuse_broken
@@ -48,6 +47,7 @@ OPTIONAL = ("data", *_DESCRIBED_AS_JSON)
 TRIALS, EVALUATIONS = "trials.parquet", "evaluations.parquet"  # of a packed run
 FORMAT, FORMAT_VERSION = "seqdg records", 2
 SEAL = f"{FORMAT}, sha256"
+_FOREVER = 2.0**53  # seconds, more than any record has
 _LAST = ("losses", "digest")
 _KINDS: Mapping[str, type | tuple[type, ...]] = {"string": str, "int64": int, "float64": (float, int)}
 PACKED_COLUMNS = (*(name for name in TRIAL if name not in _LAST), "group", "latest", *_LAST)  # of the trials
@@ -161,7 +161,7 @@ class Record:
         for name, kind in TRIAL.items():
             value = row[name] if name not in _LAST else None
             is_right = value is None or isinstance(value, _KINDS[kind])
-            if not is_right or (isinstance(value, float) and not isfinite(value)):
+            if not is_right or (isinstance(value, float) and not abs(value) < _FOREVER):
                 raise ValueError(f"its {name} is {value!r}")
         if row["key"].startswith("/") or ".." in row["key"]:  # weights and predictions are named by it
             raise UsageError(
