@@ -7,7 +7,17 @@ import math
 import numpy as np
 import pytest
 
-from seqdg.results import DIVERGED, DONE, Evaluation, Record, find_best, select_evaluation, select_step
+from seqdg.base import UsageError
+from seqdg.results import (
+    DIVERGED,
+    DONE,
+    Evaluation,
+    Record,
+    find_best,
+    select_evaluation,
+    select_outcomes,
+    select_step,
+)
 
 CRITERIA = ("accuracy", "log_loss")
 
@@ -82,3 +92,12 @@ def test_the_evaluation_of_a_training_is_the_one_that_validates_best(criterion: 
         assert place is not None
         assert select_evaluation(record, criterion) is record.history[place]
     assert select_evaluation(make_record(9, status=DIVERGED), criterion) is None
+
+
+def test_a_record_that_lacks_what_the_table_shows_is_named():
+    whole, lacking = make_record(0), make_record(1)
+    for record in (whole, lacking):
+        record.description.update(protocol={}, settings={}, net={})
+    del lacking.history[0].source["accuracy"]
+    with pytest.raises(UsageError, match="The record of trial key1 lacks accuracy: use another copy of its run"):
+        select_outcomes([whole, lacking], "source-val", "accuracy")

@@ -172,7 +172,10 @@ def _score_steps(record: Record, rule: str, criterion: str, inner: InnerTrials) 
     within = inner.find(record) if rule == "leave-one-out" and not record.members else []
     last = len(record.history) - 1
     steps = [last] if rule in ("last", "oracle-split") else range(last + 1)
-    scores = [(score(_evaluate(record, i, rule, criterion, within), criterion), i) for i in steps]
+    try:
+        scores = [(score(_evaluate(record, i, rule, criterion, within), criterion), i) for i in steps]
+    except (KeyError, IndexError):
+        raise UsageError(f"The record of trial {record.key} lacks {criterion}: use another copy of its run.") from None
     return [(value, i) for value, i in scores if math.isfinite(value)]
 
 
